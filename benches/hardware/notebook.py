@@ -1,0 +1,15 @@
+"""Somebody else's notebook on the same card: takes memory in steps, rests, leaves. notebook.py GPU STEPS"""
+
+import sys
+import time
+
+import torch
+
+device, steps = f"cuda:{sys.argv[1]}", int(sys.argv[2])
+kept = []
+for _ in range(steps):
+    kept.append(torch.empty(int(2.5 * 2**30), dtype=torch.uint8, device=device))
+    matrix = torch.randn(4096, 4096, device=device)
+    (matrix @ matrix).sum().item()
+    time.sleep(4)
+time.sleep(6)

@@ -1,0 +1,82 @@
+//! What gputop costs while it watches: the release binary on a terminal of 200x50, on the fake NVML with the
+//! latencies of 8 real H200s, beside a bare loop that makes the same calls and draws nothing.
+//!
+//! ```text
+//! cargo bench --bench overhead                        # 30 s each
+//! cargo bench --bench overhead -- --seconds 10 --strict
+//! ```
+//!
+//! The loop makes the calls that gputop was seen to make, at the rates it was seen to make them: the table says
+//! what the rest of gputop costs, not whether its schedule is a good one.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod bare;
+mod measure;
+mod rates;
+mod scene;
+mod table;
+
+// What the tests use, for use here.
+#[path = "../../tests/it/fake_nvml.rs"]
+mod fake_nvml;
+#[path = "../../tests/it/terminal.rs"]
+mod terminal;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::table::Table;
+
+#[derive(Parser)]
+struct Args {
+    /// How long each program is watched
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Exit with status 1 when a target is missed
+    #[arg(long)]
+    strict: bool,
+    /// Another gputop to measure: an older build
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_gputop"))]
+    program: PathBuf,
+    /// The bare loop itself, with the rates in this file
+    #[arg(long, hide = true)]
+    bare_loop: Option<PathBuf>,
+    /// What `cargo bench` passes
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(rates) = args.bare_loop {
+        bare::run(&rates);
+    }
+    build_fake_nvml();
+    let mut table = Table::default();
+    for processes in [8, 64] {
+        let seconds = Duration::from_secs(args.seconds);
+        scene::measure(&args.program, processes, seconds, &mut table);
+    }
+    println!("{table}");
+    match args.strict && table.missed() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// `cargo bench` builds no examples.
+fn build_fake_nvml() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--example", "fake_nvml"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "cargo build --release --example fake_nvml"
+    );
+}

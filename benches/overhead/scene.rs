@@ -1,0 +1,248 @@
+//! One measurement: a machine of 8 busy GPUs with so many processes, gputop on it, then the loop on one just like it.
+//!
+//! What it takes gputop to draw: a header with `SM`, a row for each GPU that begins with its index and holds a
+//! figure, and a help screen that says what `?` does.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::fake_nvml::{Calls, FakeNvml};
+use crate::measure::{Stretch, resident_mib};
+use crate::rates::Rates;
+use crate::table::Table;
+use crate::terminal::{Launch, Terminal};
+
+const GPUS: usize = 8;
+/// Long enough for what is read only once to be over.
+const SETTLE: Duration = Duration::from_secs(3);
+const KEYS: usize = 30;
+
+/// Of the help screen: the words of the action behind `?` (`tui::action`).
+const HELP: &str = "Explain the keys";
+
+pub fn measure(program: &Path, processes: usize, duration: Duration, table: &mut Table) {
+    let sleepers = Sleepers::start(processes);
+    let machine = FakeNvml::new(&scenario(&sleepers, None));
+    let name = |what: &str| format!("{processes} processes: {what}");
+
+    eprintln!("gputop with {processes} processes …");
+    let terminal = launch(program, &machine);
+    let first_frame = terminal.started().elapsed();
+    let watched = watch(terminal.pid(), &machine, duration);
+    eprintln!("the loop with the same calls …");
+    let bare = measure_loop(&sleepers, &watched.rates, duration);
+
+    let cpu = (bare.watched.cpu * 1.3).min(1.3);
+    table.add(
+        name("CPU"),
+        "% of a core",
+        watched.cpu,
+        Some(bare.watched.cpu),
+        Some(cpu),
+    );
+    let resident = bare.watched.resident + 10.0;
+    table.add(
+        name("resident memory"),
+        "MiB",
+        watched.resident,
+        Some(bare.watched.resident),
+        Some(resident),
+    );
+    let (frame, init) = (millis(first_frame), millis(bare.init));
+    table.add(
+        name("first full frame; init"),
+        "ms",
+        frame,
+        Some(init),
+        Some(init + 100.0),
+    );
+    let written = terminal.bytes_written();
+    let (median, worst) = key_to_screen(&terminal);
+    table.add(name("key to screen, median"), "ms", median, None, None);
+    table.add(name("key to screen, worst"), "ms", worst, None, Some(16.0));
+    hang(&machine, &sleepers);
+    let (median, worst) = key_to_screen(&terminal);
+    table.add(
+        name("key to screen, one GPU hangs, median"),
+        "ms",
+        median,
+        None,
+        None,
+    );
+    table.add(
+        name("key to screen, one GPU hangs, worst"),
+        "ms",
+        worst,
+        None,
+        Some(16.0),
+    );
+    #[allow(clippy::cast_precision_loss)]
+    let rate = written as f64 / 1024.0 / (duration + SETTLE).as_secs_f64();
+    table.add(name("written to the terminal"), "KiB/s", rate, None, None);
+    print_rates(&watched.rates);
+}
+
+fn launch(program: &Path, machine: &FakeNvml) -> Terminal {
+    let terminal = Launch::program(program)
+        .envs(machine.env())
+        .size(50, 200)
+        .start();
+    terminal.wait_for(is_full, "a row with figures for each of 8 GPUs");
+    terminal
+}
+
+fn is_full(screen: &vt100::Screen) -> bool {
+    let text = screen.contents();
+    text.contains("SM") && (0..GPUS).all(|gpu| text.lines().any(|line| is_row(line, gpu)))
+}
+
+/// `  3  ####....  118.6  21.8 …`, with or without a frame around it or `GPU` before the index.
+fn is_row(line: &str, gpu: usize) -> bool {
+    let line = line.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let mut words = line.trim_start_matches("GPU").split_whitespace();
+    words.next() == Some(&gpu.to_string())
+        && words.any(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+struct Watched {
+    cpu: f64,
+    resident: f64,
+    rates: Rates,
+}
+
+/// A process over the duration, once it has settled.
+fn watch(pid: u32, machine: &FakeNvml, duration: Duration) -> Watched {
+    thread::sleep(SETTLE);
+    let before = machine.calls();
+    let stretch = Stretch::begin(pid);
+    thread::sleep(duration);
+    Watched {
+        cpu: stretch.cpu_percent(),
+        resident: resident_mib(pid),
+        rates: Rates::between(&before, &machine.calls(), stretch.elapsed()),
+    }
+}
+
+struct Bare {
+    watched: Watched,
+    init: Duration,
+}
+
+fn measure_loop(sleepers: &Sleepers, rates: &Rates, duration: Duration) -> Bare {
+    let machine = FakeNvml::new(&scenario(sleepers, None));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rates");
+    rates.write(&file);
+    let start = Instant::now();
+    let mut child = Reaped(
+        Command::new(std::env::current_exe().unwrap())
+            .arg("--bare-loop")
+            .arg(&file)
+            .envs(machine.env())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut ready = String::new();
+    let out = child.0.stdout.take().unwrap();
+    BufReader::new(out).read_line(&mut ready).unwrap();
+    let init = start.elapsed();
+    assert_eq!(ready, "ready\n", "the loop could not start");
+    let watched = watch(child.0.id(), &machine, duration);
+    for (name, made) in &watched.rates.0 {
+        let wanted = rates.0.get(name).copied().unwrap_or(0.0);
+        if (made - wanted).abs() > 0.1 * wanted + 1.0 {
+            eprintln!("note: {name}: gputop {wanted:.1}/s, the loop {made:.1}/s");
+        }
+    }
+    Bare { watched, init }
+}
+
+/// Opens and closes the help screen; from key to screen, the median and the longest in milliseconds.
+fn key_to_screen(terminal: &Terminal) -> (f64, f64) {
+    let shown = |screen: &vt100::Screen| screen.contents().contains(HELP);
+    let mut times: Vec<f64> = (0..KEYS)
+        .map(|_| {
+            let start = Instant::now();
+            terminal.send("?");
+            terminal.wait_for(shown, "the help screen");
+            let time = start.elapsed();
+            terminal.send("\x1b");
+            terminal.wait_for(|screen| !shown(screen), "the help screen to go");
+            millis(time)
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    (times[KEYS / 2], times[KEYS - 1])
+}
+
+/// Makes GPU 3 hang, and waits until a call is caught in it.
+fn hang(machine: &FakeNvml, sleepers: &Sleepers) {
+    machine.replace(&scenario(sleepers, Some(3)));
+    // Some milliseconds until the library has looked; a call that is made later does not come back.
+    thread::sleep(Duration::from_millis(10));
+    let before = on_third(&machine.calls());
+    machine.wait_calls("a call on GPU 3", |now| on_third(now) > before);
+}
+
+fn on_third(calls: &Calls) -> u64 {
+    let calls = calls.iter().filter(|(_, gpu, _)| *gpu == Some(3));
+    calls.map(|(.., count)| count).sum()
+}
+
+/// 8 busy GPUs that cost what real ones do; processes whose memory changes now and then.
+fn scenario(sleepers: &Sleepers, hanging: Option<usize>) -> String {
+    let mut text = String::from("latency = \"h200\"\nwobble = true\nchurn = 10.0\n");
+    for gpu in 0..GPUS {
+        text += "[[gpu]]\nsm = 90\nmemory_bandwidth = 55\npower = 600000\ntemperature = 60\nthrottle = 4\n";
+        text += match hanging == Some(gpu) {
+            true => "hang = [\"*\"]\n",
+            false => "",
+        };
+    }
+    let on_each = sleepers.0.len().div_ceil(GPUS);
+    let used = 100 / on_each;
+    for (i, sleeper) in sleepers.0.iter().enumerate() {
+        let (pid, gpu) = (sleeper.0.id(), i % GPUS);
+        let sm = 80 / on_each;
+        text += &format!(
+            "[[process]]\npid = {pid}\ngpu = {gpu}\nused = \"{used} GiB\"\nsm = {sm}\nmem = 5\n"
+        );
+    }
+    text
+}
+
+/// Real processes, so that /proc has what gputop reads.
+struct Sleepers(Vec<Reaped>);
+
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Sleepers {
+    fn start(n: usize) -> Self {
+        let sleeper = |_| Reaped(Command::new("sleep").arg("100000").spawn().unwrap());
+        Self((0..n).map(sleeper).collect())
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+fn print_rates(rates: &Rates) {
+    let calls: Vec<String> = rates
+        .0
+        .iter()
+        .map(|(name, rate)| format!("{name} {rate:.1}"))
+        .collect();
+    println!("calls a second over {GPUS} GPUs: {}", calls.join(", "));
+}

@@ -1,0 +1,617 @@
+//! FITS: the largest request that would succeed now, by the allocator's own rules, in the order in which it tries.
+//!
+//! 1. *From the cache*: the smallest free block of the same stream and pool that is large enough (`get_free_block`).
+//!    Requests up to 1 MiB search the small pool, all others the large one; private pools serve only their owner.
+//! 2. *From the driver*: a segment of 2 MiB for the small pool, of 20 MiB for requests below 10 MiB, else of the
+//!    request's size rounded up to 2 MiB (`alloc_block`). With expandable segments the free tail of a segment grows
+//!    by pages of 20 MiB (2 MiB in the small pool) and gaps inside are mapped again (`find_expandable_block`).
+//! 3. *After a flush*: whole free segments, and whole free pages of expandable ones, of every stream go back to the
+//!    driver, which is then asked again (`release_cached_blocks`); `num_alloc_retries` counts it. Not while a CUDA
+//!    graph is captured, which cannot be seen from outside.
+//!
+//! From the cache, a request equal to the largest free block always succeeds, whatever `max_split_size_mb` is: it is
+//! smaller requests that are then turned away from blocks above it. So FITS needs no knowledge of that option, but
+//! [`serve`], which answers for one size, does.
+//!
+//! The driver's free memory counts in full: it maps pages of 2 MiB together, so it is not fragmented.
+
+use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
+use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
+use super::{rounded, whole};
+use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, PoolStats, Segment};
+use crate::model::units::Bytes;
+
+/// What is not in a map: the driver's side, and options where they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Around {
+    /// What the driver can hand out, if that was read.
+    pub driver_free: Option<Bytes>,
+    /// What this process may reserve more, under `set_per_process_memory_fraction`; `None` without such a limit.
+    pub allowed_more: Option<Bytes>,
+    /// `max_split_size_mb`, when it is set.
+    pub max_split: Option<Bytes>,
+    /// `expandable_segments`; `None` is told from the map, where one expandable segment means yes.
+    pub expandable: Option<bool>,
+}
+
+impl Around {
+    /// Nothing is known but what the driver has free.
+    pub fn with_free(driver_free: Option<Bytes>) -> Self {
+        Self {
+            driver_free,
+            ..Self::default()
+        }
+    }
+
+    fn budget(&self, flushed: u64) -> Option<u64> {
+        let free = self.driver_free?.0.saturating_add(flushed);
+        let allowed = self.allowed_more.map_or(u64::MAX, |a| a.0);
+        Some(free.min(allowed.saturating_add(flushed)))
+    }
+}
+
+/// The largest request that each step could serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fits {
+    /// Without the driver. `None`: not read.
+    pub cache: Option<Bytes>,
+    /// With what the driver has free. `None`: the driver did not say.
+    pub driver: Option<Bytes>,
+    /// After everything that can go back to the driver went there. `None`: not known how much that is.
+    pub flushed: Option<Bytes>,
+    /// From the map, not from the statistics alone.
+    pub exact: bool,
+}
+
+impl Fits {
+    /// The largest of all that is known; `None` when nothing is.
+    pub fn largest(&self) -> Option<Bytes> {
+        [self.cache, self.driver, self.flushed]
+            .into_iter()
+            .flatten()
+            .max()
+    }
+
+    /// Every step is known, so no larger request succeeds.
+    pub fn is_complete(&self) -> bool {
+        self.cache.is_some() && self.driver.is_some() && self.flushed.is_some()
+    }
+
+    /// From statistics alone, as the overview has them every second. A shared tail of expandable segments is not in
+    /// them, so the true figure may be larger by less than that tail.
+    pub fn of_stats(stats: &PoolStats, driver_free: Option<Bytes>) -> Self {
+        let flushed = driver_free
+            .zip(returnable(stats))
+            .map(|(free, back)| from_driver(free.0.saturating_add(back.0), false));
+        Self {
+            cache: stats.largest_free_block.get(),
+            driver: driver_free.map(|free| from_driver(free.0, false)),
+            flushed,
+            exact: false,
+        }
+    }
+
+    /// From the map, the best over all streams.
+    pub fn of_map(map: &PoolMap, around: &Around) -> Self {
+        Self::on_streams(map, around, |_| true)
+    }
+
+    /// From the map, for a request of one stream.
+    pub fn of_stream(map: &PoolMap, around: &Around, stream: u64) -> Self {
+        Self::on_streams(map, around, |other| other == stream)
+    }
+
+    fn on_streams(map: &PoolMap, around: &Around, wanted: impl Fn(u64) -> bool) -> Self {
+        let expandable = around.expandable.unwrap_or_else(|| has_expandable(map));
+        let (after, back) = flush(map);
+        let step = |map: &PoolMap, flushed| {
+            let budget = around.budget(flushed)?;
+            let grown = grown(map, budget, &wanted);
+            Some(from_driver(budget, expandable).max(Bytes(grown)))
+        };
+        Self {
+            cache: Some(from_cache(map, &wanted)),
+            driver: step(map, 0),
+            flushed: step(&after, back),
+            exact: map.exact,
+        }
+    }
+}
+
+/// Whole free segments by the statistics: reserved − active − inactive split. `None` when expandable segments may be
+/// in use, of which PyTorch counts no split bytes: a program without them has had some at its peak.
+pub fn returnable(stats: &PoolStats) -> Option<Bytes> {
+    if stats.inactive_split.max(stats.inactive_split_peak) == Bytes(0) {
+        return None;
+    }
+    let free = stats
+        .reserved
+        .last()
+        .0
+        .saturating_sub(stats.active.last().0);
+    Some(Bytes(free.saturating_sub(stats.inactive_split.0)))
+}
+
+/// Free bytes beside live blocks by the statistics; `None` as for [`returnable`].
+pub fn stuck(stats: &PoolStats) -> Option<Bytes> {
+    returnable(stats).map(|_| stats.inactive_split)
+}
+
+fn has_expandable(map: &PoolMap) -> bool {
+    map.segments.iter().any(|segment| segment.expandable)
+}
+
+/// The largest request for which the driver, with `free` bytes, can give a new segment.
+pub fn from_driver(free: u64, expandable: bool) -> Bytes {
+    let large = if expandable {
+        whole(free, LARGE_SEGMENT.0)
+    } else {
+        let own = whole(free, GRANULE.0);
+        if own >= OWN_SEGMENT.0 { own } else { 0 }
+    };
+    let small = if free >= SMALL_SEGMENT.0 {
+        SMALL_REQUEST.0
+    } else {
+        0
+    };
+    Bytes(large.max(small))
+}
+
+fn from_cache(map: &PoolMap, wanted: impl Fn(u64) -> bool) -> Bytes {
+    let mut best = 0;
+    for segment in map.segments.iter().filter(|s| wanted(s.stream)) {
+        for block in segment.blocks.iter().filter(|b| is_free(b)) {
+            best = best.max(usable(segment.pool, block.size.0));
+        }
+    }
+    Bytes(best)
+}
+
+fn is_free(block: &Block) -> bool {
+    block.state == BlockState::Free
+}
+
+/// The largest request that finds a piece of this size in this pool: the large pool sees none up to 1 MiB, the small
+/// pool none above.
+fn usable(pool: PoolKind, size: u64) -> u64 {
+    let size = whole(size, MIN_BLOCK.0);
+    match pool {
+        PoolKind::Large if size > SMALL_REQUEST.0 => size,
+        PoolKind::Small => size.min(SMALL_REQUEST.0),
+        _ => 0,
+    }
+}
+
+/// A stretch of an expandable segment that is in nobody's use: free memory, or room to map some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    size: u64,
+    mapped: bool,
+}
+
+/// The largest request that expandable segments serve when the driver maps up to `budget` bytes of new pages.
+fn grown(map: &PoolMap, budget: u64, wanted: impl Fn(u64) -> bool) -> u64 {
+    let mut best = 0;
+    for (i, segment) in map.segments.iter().enumerate() {
+        if !segment.expandable || !is_shared(segment.pool) || !wanted(segment.stream) {
+            continue;
+        }
+        let budget = whole(budget, page(segment.pool));
+        for run in runs(segment, room_behind(&map.segments, i)) {
+            best = best.max(usable(segment.pool, widest(&run, budget)));
+        }
+    }
+    best
+}
+
+/// Address space behind a mapped stretch: up to the next stretch. Behind the last there is more than the card holds
+/// (PyTorch reserves 9/8 of it for each stream and pool).
+fn room_behind(segments: &[Segment], i: usize) -> u64 {
+    let end = segments[i].address.saturating_add(segments[i].size.0);
+    segments
+        .get(i + 1)
+        .filter(|next| next.expandable)
+        .map_or(u64::MAX, |next| next.address.saturating_sub(end))
+}
+
+/// Neighbouring pieces that no live block parts.
+fn runs(segment: &Segment, room: u64) -> Vec<Vec<Piece>> {
+    let mut runs = vec![Vec::new()];
+    for block in &segment.blocks {
+        let mapped = match block.state {
+            BlockState::Free => true,
+            BlockState::Unmapped => false,
+            _ => {
+                runs.push(Vec::new());
+                continue;
+            }
+        };
+        if let Some(run) = runs.last_mut() {
+            run.push(Piece {
+                size: block.size.0,
+                mapped,
+            });
+        }
+    }
+    if let Some(run) = runs.last_mut() {
+        run.push(Piece {
+            size: room,
+            mapped: false,
+        });
+    }
+    runs.retain(|run| !run.is_empty());
+    runs
+}
+
+/// The widest window of a run whose unmapped part costs no more than `budget`; the last gap may be mapped in part.
+fn widest(run: &[Piece], budget: u64) -> u64 {
+    let (mut best, mut end) = (0_u64, 0);
+    let (mut free, mut gaps) = (0_u64, 0_u64);
+    for start in 0..run.len() {
+        while end < run.len() && gaps.saturating_add(gap(run[end])) <= budget {
+            gaps += gap(run[end]);
+            free = free.saturating_add(held(run[end]));
+            end += 1;
+        }
+        let next = run.get(end).map_or(0, |piece| gap(*piece));
+        let mapped = gaps.saturating_add(next).min(budget);
+        best = best.max(free.saturating_add(mapped));
+        if end > start {
+            gaps -= gap(run[start]);
+            free = free.saturating_sub(held(run[start]));
+        } else {
+            end = start + 1;
+        }
+    }
+    best
+}
+
+fn gap(piece: Piece) -> u64 {
+    if piece.mapped { 0 } else { piece.size }
+}
+
+fn held(piece: Piece) -> u64 {
+    if piece.mapped { piece.size } else { 0 }
+}
+
+/// The map after the allocator gave back what it can, and how much that was.
+pub fn flush(map: &PoolMap) -> (PoolMap, u64) {
+    let (mut segments, mut back) = (Vec::new(), 0_u64);
+    for segment in &map.segments {
+        let shared = is_shared(segment.pool);
+        if shared && segment.expandable {
+            let (left, unmapped) = unmap(segment);
+            back = back.saturating_add(unmapped);
+            segments.push(left);
+        } else if shared && is_whole_free(segment) {
+            back = back.saturating_add(segment.size.0);
+        } else {
+            segments.push(segment.clone());
+        }
+    }
+    let after = PoolMap {
+        process: map.process,
+        ordinal: map.ordinal,
+        at: map.at,
+        exact: map.exact,
+        segments,
+    };
+    (after, back)
+}
+
+/// An expandable segment without its whole free pages.
+fn unmap(segment: &Segment) -> (Segment, u64) {
+    let (mut blocks, mut back) = (Vec::new(), 0_u64);
+    for block in &segment.blocks {
+        let pages = if is_free(block) {
+            whole_pages(segment, block)
+        } else {
+            0..0
+        };
+        if pages.is_empty() {
+            blocks.push(*block);
+            continue;
+        }
+        back = back.saturating_add(pages.end - pages.start);
+        let cuts = [
+            (0..pages.start, BlockState::Free),
+            (pages.clone(), BlockState::Unmapped),
+            (pages.end..block.size.0, BlockState::Free),
+        ];
+        for (part, state) in cuts.into_iter().filter(|(part, _)| !part.is_empty()) {
+            blocks.push(Block {
+                address: block.address.saturating_add(part.start),
+                size: Bytes(part.end - part.start),
+                requested: None,
+                state,
+            });
+        }
+    }
+    let left = Segment {
+        address: segment.address,
+        size: segment.size,
+        pool: segment.pool,
+        stream: segment.stream,
+        expandable: true,
+        blocks,
+    };
+    (left, back)
+}
+
+/// How a request would be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Served {
+    Cache,
+    Driver,
+    /// Only after the cache was flushed: a retry.
+    Flush,
+    /// It fails.
+    No,
+}
+
+/// What would become of one request on a stream. `None` when the driver's side is needed and was not read.
+pub fn serve(map: &PoolMap, around: &Around, request: Bytes, stream: u64) -> Option<Served> {
+    let size = rounded(request).0;
+    if in_cache(map, around.max_split, size, stream) {
+        return Some(Served::Cache);
+    }
+    let expandable = around.expandable.unwrap_or_else(|| has_expandable(map));
+    let given = |map: &PoolMap, flushed| {
+        let budget = around.budget(flushed)?;
+        let new = segment_of(size, expandable) <= budget;
+        Some(new || grown(map, budget, |other| other == stream) >= size && size > SMALL_REQUEST.0)
+    };
+    if given(map, 0)? {
+        return Some(Served::Driver);
+    }
+    let (after, back) = flush(map);
+    Some(if given(&after, back)? {
+        Served::Flush
+    } else {
+        Served::No
+    })
+}
+
+/// What the driver is asked for when a request needs new memory (`get_allocation_size`; pages when expandable).
+fn segment_of(size: u64, expandable: bool) -> u64 {
+    match size {
+        n if n <= SMALL_REQUEST.0 => SMALL_SEGMENT.0,
+        n if expandable => n.div_ceil(LARGE_SEGMENT.0).saturating_mul(LARGE_SEGMENT.0),
+        n if n < OWN_SEGMENT.0 => LARGE_SEGMENT.0,
+        n => n.div_ceil(GRANULE.0).saturating_mul(GRANULE.0),
+    }
+}
+
+/// `get_free_block`: best fit, and with `max_split_size` the smallest that fits must not be a large one that the
+/// request would waste.
+fn in_cache(map: &PoolMap, max_split: Option<Bytes>, size: u64, stream: u64) -> bool {
+    let pool = if size <= SMALL_REQUEST.0 {
+        PoolKind::Small
+    } else {
+        PoolKind::Large
+    };
+    let fitting = map
+        .segments
+        .iter()
+        .filter(|s| s.stream == stream && s.pool == pool)
+        .flat_map(|s| s.blocks.iter().map(|b| (s.expandable, b)))
+        .filter(|(_, b)| is_free(b) && b.size.0 >= size);
+    let Some((expandable, best)) = fitting.min_by_key(|(_, b)| (b.size, b.address)) else {
+        return false;
+    };
+    match max_split.map(|m| m.0) {
+        Some(most) if pool == PoolKind::Large && !expandable => {
+            if size < most {
+                best.size.0 < most
+            } else {
+                best.size.0 < size.saturating_add(LARGE_SEGMENT.0)
+            }
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fragmentation::Fragmentation;
+    use super::super::fragmentation::tests::{MIB, any_map, map, segment};
+    use super::*;
+    use crate::model::pool::Sampled;
+    use proptest::prelude::*;
+
+    fn free(mib: u64) -> Around {
+        Around::with_free(Some(Bytes::mib(mib)))
+    }
+
+    /// The mock-up of the product: a cache that holds plenty, and none of it in one piece.
+    fn scattered() -> PoolMap {
+        map(vec![
+            segment(
+                0,
+                PoolKind::Large,
+                false,
+                &[('a', 300 * MIB), ('f', 600 * MIB), ('a', 100 * MIB)],
+            ),
+            segment(2 << 30, PoolKind::Large, false, &[('f', 900 * MIB)]),
+            segment(4 << 30, PoolKind::Small, false, &[('a', MIB), ('f', MIB)]),
+        ])
+    }
+
+    #[test]
+    fn each_step_has_its_figure() {
+        let fits = Fits::of_map(&scattered(), &free(2_001));
+        assert_eq!(fits.cache, Some(Bytes::mib(900)));
+        assert_eq!(fits.driver, Some(Bytes::mib(2_000)), "whole granules");
+        assert_eq!(fits.flushed, Some(Bytes::mib(2_900)));
+        assert_eq!(fits.largest(), Some(Bytes::mib(2_900)));
+    }
+
+    #[test]
+    fn what_the_driver_gives_is_a_segment_and_not_the_request() {
+        let table = [(0, 0), (1, 0), (2, 1), (9, 1), (10, 10), (19, 18), (21, 20)];
+        for (mib, expected) in table {
+            assert_eq!(from_driver(mib * MIB, false), Bytes::mib(expected), "{mib}");
+        }
+        assert_eq!(from_driver(39 * MIB, true), Bytes::mib(20));
+        assert_eq!(from_driver(19 * MIB, true), Bytes::mib(1));
+    }
+
+    #[test]
+    fn a_free_tail_of_an_expandable_segment_grows_by_pages() {
+        let parts = [
+            ('a', 30 * MIB),
+            ('f', 20 * MIB),
+            ('a', 10 * MIB),
+            ('f', 40 * MIB),
+        ];
+        let map = map(vec![segment(0, PoolKind::Large, true, &parts)]);
+        let fits = Fits::of_map(&map, &free(50));
+        assert_eq!(fits.cache, Some(Bytes::mib(40)));
+        assert_eq!(fits.driver, Some(Bytes::mib(80)), "the tail and two pages");
+        // Pages 3 and 4 of the tail go and come back; in the hole at 30 to 50 no page is whole.
+        assert_eq!(fits.flushed, Some(Bytes::mib(80)));
+    }
+
+    #[test]
+    fn a_gap_of_an_expandable_segment_is_mapped_again() {
+        let parts = [
+            ('a', 20 * MIB),
+            ('f', 20 * MIB),
+            ('u', 40 * MIB),
+            ('f', 20 * MIB),
+            ('a', 20 * MIB),
+        ];
+        let map = map(vec![segment(0, PoolKind::Large, true, &parts)]);
+        assert_eq!(Fits::of_map(&map, &free(45)).driver, Some(Bytes::mib(80)));
+        assert_eq!(Fits::of_map(&map, &free(25)).driver, Some(Bytes::mib(40)));
+    }
+
+    #[test]
+    fn memory_cached_on_one_stream_does_not_serve_another() {
+        let mut other = segment(0, PoolKind::Large, false, &[('a', MIB), ('f', 63 * MIB)]);
+        other.stream = 7;
+        let map = map(vec![other]);
+        let around = free(0);
+        assert_eq!(
+            Fits::of_stream(&map, &around, 7).cache,
+            Some(Bytes::mib(63))
+        );
+        assert_eq!(Fits::of_stream(&map, &around, 0).largest(), Some(Bytes(0)));
+        assert_eq!(serve(&map, &around, Bytes::mib(8), 0), Some(Served::No));
+        assert_eq!(serve(&map, &around, Bytes::mib(8), 7), Some(Served::Cache));
+    }
+
+    #[test]
+    fn max_split_size_turns_small_requests_away_from_large_blocks() {
+        let around = Around {
+            max_split: Some(Bytes::mib(100)),
+            ..free(0)
+        };
+        let map = map(vec![segment(
+            0,
+            PoolKind::Large,
+            false,
+            &[('f', 200 * MIB)],
+        )]);
+        let served = |mib| serve(&map, &around, Bytes::mib(mib), 0);
+        assert_eq!(served(200), Some(Served::Cache));
+        assert_eq!(served(190), Some(Served::Cache));
+        assert_eq!(served(150), Some(Served::Flush));
+        assert_eq!(
+            served(50),
+            Some(Served::Flush),
+            "after its segment went back"
+        );
+        assert_eq!(served(201), Some(Served::No));
+    }
+
+    #[test]
+    fn a_fraction_limits_what_is_asked_of_the_driver() {
+        let around = Around {
+            allowed_more: Some(Bytes::mib(100)),
+            ..free(2_000)
+        };
+        let fits = Fits::of_map(&scattered(), &around);
+        assert_eq!(fits.driver, Some(Bytes::mib(100)));
+        assert_eq!(fits.flushed, Some(Bytes::mib(1_000)));
+    }
+
+    #[test]
+    fn statistics_tell_what_can_go_back_only_without_expandable_segments() {
+        let mut stats = PoolStats {
+            reserved: Sampled::new(Bytes::mib(1_000)),
+            active: Sampled::new(Bytes::mib(600)),
+            inactive_split: Bytes::mib(300),
+            largest_free_block: Bytes::mib(120).into(),
+            ..PoolStats::default()
+        };
+        let fits = Fits::of_stats(&stats, Some(Bytes::mib(50)));
+        assert_eq!(fits.flushed, Some(Bytes::mib(150)));
+        assert_eq!(fits.largest(), Some(Bytes::mib(150)));
+        assert_eq!(stuck(&stats), Some(Bytes::mib(300)));
+        stats.inactive_split = Bytes(0);
+        let fits = Fits::of_stats(&stats, Some(Bytes::mib(50)));
+        assert_eq!((fits.flushed, stuck(&stats)), (None, None));
+        assert_eq!(fits.largest(), Some(Bytes::mib(120)));
+        assert!(!fits.is_complete());
+        let nothing = Fits::of_stats(&PoolStats::default(), None);
+        assert_eq!(nothing.largest(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_exceeds_what_the_parts_allow(map in any_map(), driver in 0..4_000_u64) {
+            let fits = Fits::of_map(&map, &free(driver));
+            let of = Fragmentation::of(&map);
+            prop_assert!(fits.cache <= Some(of.largest));
+            let parts = of.free.0 + driver * MIB;
+            prop_assert!(fits.largest() <= Some(Bytes(parts)), "{fits:?}");
+            prop_assert_eq!(flush(&map).1, of.returnable.0);
+        }
+
+        #[test]
+        fn it_is_what_a_request_of_that_size_gets(map in any_map(), driver in 0..4_000_u64) {
+            let around = free(driver);
+            for stream in 0..3 {
+                let fits = Fits::of_stream(&map, &around, stream);
+                let largest = fits.largest().expect("the driver's free memory is known");
+                if largest.0 > 0 {
+                    let served = serve(&map, &around, largest, stream);
+                    prop_assert!(served < Some(Served::No), "{fits:?}");
+                }
+                let above = Bytes(largest.0 + 512);
+                prop_assert_eq!(serve(&map, &around, above, stream), Some(Served::No), "{:?}", fits);
+            }
+        }
+
+        #[test]
+        fn one_more_free_segment_never_lowers_it(
+            map in any_map(), driver in 0..4_000_u64, mib in 1..300_u64, expandable: bool,
+        ) {
+            // The option is a setting of the process: one more segment does not change it.
+            let around = Around { expandable: Some(expandable), ..free(driver) };
+            let before = Fits::of_map(&map, &around);
+            let mut more = map;
+            more.segments.push(segment(0x7fff_0000_0000, PoolKind::Large, false, &[('f', 2 * mib * MIB)]));
+            let after = Fits::of_map(&more, &around);
+            prop_assert!(after.cache >= before.cache);
+            prop_assert!(after.driver >= before.driver);
+            prop_assert!(after.flushed >= before.flushed);
+        }
+
+        #[test]
+        fn freeing_a_block_never_lowers_it(map in any_map(), driver in 0..4_000_u64, at: prop::sample::Index) {
+            let around = free(driver);
+            let before = Fits::of_map(&map, &around).largest();
+            let mut freed = map;
+            let blocks: usize = freed.segments.iter().map(|s| s.blocks.len()).sum();
+            if blocks > 0 {
+                let block = freed.segments.iter_mut().flat_map(|s| &mut s.blocks).nth(at.index(blocks));
+                if let Some(block) = block.filter(|b| b.state != BlockState::Unmapped) {
+                    block.state = BlockState::Free;
+                }
+            }
+            prop_assert!(Fits::of_map(&freed, &around).largest() >= before);
+        }
+    }
+}

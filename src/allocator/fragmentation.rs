@@ -1,0 +1,460 @@
+//! How the free memory of a pool is scattered: a histogram, the usual metrics, and which part of it can be used by
+//! whom.
+//!
+//! Every free byte is in exactly one of three: *returnable* (the allocator can give it back to the driver by itself),
+//! *stuck* (it shares a segment with a live block, so only smaller requests of the same stream can use it) and *kept*
+//! (whole free segments of a private pool, which only its CUDA graph or MemPool can use). With expandable segments
+//! the unit that goes back is a page (2 MiB in the small pool, 20 MiB in the large one), so there it is pages and not
+//! segments that are returnable or not; PyTorch counts no inactive split bytes for them at all.
+
+use std::collections::BTreeMap;
+
+use super::{LARGE_SEGMENT, SMALL_SEGMENT, whole};
+use crate::model::pool::{Block, BlockState, PoolKind, PoolMap, Segment};
+use crate::model::units::Bytes;
+
+/// Free blocks of a size: above half of `up_to`, up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bucket {
+    /// A power of two.
+    pub up_to: Bytes,
+    pub count: u64,
+    pub bytes: Bytes,
+}
+
+/// The free blocks of one stream in one kind of pool: only requests of that stream find them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shelf {
+    pub pool: PoolKind,
+    pub stream: u64,
+    pub count: u64,
+    pub free: Bytes,
+    pub largest: Bytes,
+}
+
+/// Everything that is said of a map's free memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Fragmentation {
+    /// From the smallest block there is to the largest, without a gap.
+    pub histogram: Vec<Bucket>,
+    /// By free bytes, most first.
+    pub shelves: Vec<Shelf>,
+    pub free: Bytes,
+    /// The largest free block of all.
+    pub largest: Bytes,
+    /// Free, beside a live block. See the module's words on expandable segments.
+    pub stuck: Bytes,
+    /// What `torch.cuda.memory_stats()` calls `inactive_split_bytes`: nothing of expandable segments.
+    pub inactive_split: Bytes,
+    pub returnable: Bytes,
+    /// Whole free segments of private pools.
+    pub kept: Bytes,
+    pub allocated: Bytes,
+    /// Freed, but another stream may still use it.
+    pub active: Bytes,
+    /// What blocks of live tensors hold beyond what was asked for, where that is known.
+    pub rounding: Bytes,
+    /// The map says what was asked for, at least of one block.
+    pub rounding_known: bool,
+    /// Some segment is expandable.
+    pub expandable: bool,
+}
+
+impl Fragmentation {
+    pub fn of(map: &PoolMap) -> Self {
+        let mut all = Self::default();
+        let mut sizes: Vec<u64> = Vec::new();
+        let mut shelves: BTreeMap<(u8, u64), Shelf> = BTreeMap::new();
+        for segment in &map.segments {
+            all.expandable |= segment.expandable;
+            let whole_free = is_whole_free(segment);
+            for block in &segment.blocks {
+                all.take_live(block);
+                if block.state == BlockState::Free && block.size.0 > 0 {
+                    all.take_free(segment, block, whole_free);
+                    sizes.push(block.size.0);
+                    put_on_shelf(&mut shelves, segment, block.size);
+                }
+            }
+        }
+        all.histogram = histogram(&sizes);
+        all.shelves = shelves.into_values().collect();
+        all.shelves
+            .sort_by_key(|shelf| std::cmp::Reverse(shelf.free));
+        all
+    }
+
+    fn take_live(&mut self, block: &Block) {
+        match block.state {
+            BlockState::Allocated => {
+                add(&mut self.allocated, block.size.0);
+                if let Some(requested) = block.requested {
+                    self.rounding_known = true;
+                    add(&mut self.rounding, block.size.0.saturating_sub(requested.0));
+                }
+            }
+            BlockState::Active => add(&mut self.active, block.size.0),
+            _ => {}
+        }
+    }
+
+    fn take_free(&mut self, segment: &Segment, block: &Block, whole_free: bool) {
+        let size = block.size.0;
+        add(&mut self.free, size);
+        self.largest = self.largest.max(block.size);
+        if !segment.expandable && !whole_free {
+            add(&mut self.inactive_split, size);
+        }
+        let returnable = returnable_of(segment, block, whole_free);
+        add(&mut self.returnable, returnable);
+        let left = size - returnable;
+        if is_shared(segment.pool) || !whole_free {
+            add(&mut self.stuck, left);
+        } else {
+            add(&mut self.kept, left);
+        }
+    }
+
+    /// 1 − largest free block / total free: 0 is one hole, near 1 is dust. `None` when nothing is free.
+    pub fn external(&self) -> Option<f64> {
+        let free = share(self.largest.0, self.free.0)?;
+        Some((1.0 - free).clamp(0.0, 1.0))
+    }
+}
+
+/// The share of free bytes in blocks smaller than a request, for requests of each size of the histogram: what a
+/// tensor of that size cannot use although it is free. The last point is a request of the largest power of two.
+pub fn unusable(map: &PoolMap, request: Bytes) -> Option<f64> {
+    let (mut free, mut smaller) = (0_u64, 0_u64);
+    for block in free_blocks(map) {
+        free = free.saturating_add(block.size.0);
+        if block.size < request {
+            smaller = smaller.saturating_add(block.size.0);
+        }
+    }
+    share(smaller, free)
+}
+
+/// [`unusable`] for every power of two from 512 bytes to the first that no block reaches.
+pub fn unusable_curve(map: &PoolMap) -> Vec<(Bytes, f64)> {
+    let mut sizes: Vec<u64> = free_blocks(map).map(|block| block.size.0).collect();
+    sizes.sort_unstable();
+    let total = sizes.iter().fold(0_u64, |sum, s| sum.saturating_add(*s));
+    let (mut curve, mut at, mut smaller) = (Vec::new(), 0, 0_u64);
+    for power in 9..64 {
+        let request = 1_u64 << power;
+        while at < sizes.len() && sizes[at] < request {
+            smaller = smaller.saturating_add(sizes[at]);
+            at += 1;
+        }
+        let Some(unusable) = share(smaller, total) else {
+            break;
+        };
+        curve.push((Bytes(request), unusable));
+        if at == sizes.len() {
+            break;
+        }
+    }
+    curve
+}
+
+fn free_blocks(map: &PoolMap) -> impl Iterator<Item = &Block> {
+    map.segments
+        .iter()
+        .flat_map(|segment| &segment.blocks)
+        .filter(|block| block.state == BlockState::Free && block.size.0 > 0)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn share(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| (part as f64 / of as f64).clamp(0.0, 1.0))
+}
+
+fn add(sum: &mut Bytes, more: u64) {
+    sum.0 = sum.0.saturating_add(more);
+}
+
+/// Any request may use it; a private pool serves its owner alone.
+pub(super) fn is_shared(pool: PoolKind) -> bool {
+    matches!(pool, PoolKind::Large | PoolKind::Small)
+}
+
+/// Nothing of it is live: the condition under which a segment that is not expandable goes back to the driver
+/// (`release_blocks`: `!block->prev && !block->next`).
+pub(super) fn is_whole_free(segment: &Segment) -> bool {
+    segment
+        .blocks
+        .iter()
+        .all(|block| matches!(block.state, BlockState::Free | BlockState::Unmapped))
+}
+
+/// Pages in which physical memory comes and goes in an expandable segment.
+pub(super) fn page(pool: PoolKind) -> u64 {
+    match pool {
+        PoolKind::Small => SMALL_SEGMENT.0,
+        _ => LARGE_SEGMENT.0,
+    }
+}
+
+/// The part of a free block of an expandable segment that is whole pages, as offsets into the block: what
+/// `ExpandableSegment::unmap` rounds to. A mapped stretch always begins with a page.
+pub(super) fn whole_pages(segment: &Segment, block: &Block) -> std::ops::Range<u64> {
+    let page = page(segment.pool);
+    let from = block.address.saturating_sub(segment.address);
+    let first = from.div_ceil(page).saturating_mul(page);
+    let last = whole(from.saturating_add(block.size.0), page);
+    if first < last {
+        first - from..last - from
+    } else {
+        0..0
+    }
+}
+
+fn returnable_of(segment: &Segment, block: &Block, whole_free: bool) -> u64 {
+    match (is_shared(segment.pool), segment.expandable) {
+        (false, _) => 0,
+        (true, true) => {
+            let pages = whole_pages(segment, block);
+            pages.end - pages.start
+        }
+        (true, false) if whole_free => block.size.0,
+        (true, false) => 0,
+    }
+}
+
+fn put_on_shelf(shelves: &mut BTreeMap<(u8, u64), Shelf>, segment: &Segment, size: Bytes) {
+    let shelf = shelves
+        .entry((segment.pool as u8, segment.stream))
+        .or_insert(Shelf {
+            pool: segment.pool,
+            stream: segment.stream,
+            count: 0,
+            free: Bytes(0),
+            largest: Bytes(0),
+        });
+    shelf.count += 1;
+    add(&mut shelf.free, size.0);
+    shelf.largest = shelf.largest.max(size);
+}
+
+/// The exponent of the smallest power of two that is not below `size`; nothing is below 512 bytes.
+fn power(size: u64) -> u32 {
+    (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
+}
+
+fn histogram(sizes: &[u64]) -> Vec<Bucket> {
+    let powers = || sizes.iter().map(|&size| power(size));
+    let (Some(least), Some(most)) = (powers().min(), powers().max()) else {
+        return Vec::new();
+    };
+    let mut buckets: Vec<Bucket> = (least..=most)
+        .map(|power| Bucket {
+            up_to: Bytes(1 << power),
+            ..Bucket::default()
+        })
+        .collect();
+    for &size in sizes {
+        let bucket = &mut buckets[(power(size) - least) as usize];
+        bucket.count += 1;
+        add(&mut bucket.bytes, size);
+    }
+    buckets
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub const MIB: u64 = 1 << 20;
+
+    /// A segment from `(state, size)` pairs: `a`llocated, `f`ree, `w`aiting for another stream, `u`nmapped.
+    pub fn segment(
+        address: u64,
+        pool: PoolKind,
+        expandable: bool,
+        parts: &[(char, u64)],
+    ) -> Segment {
+        let mut at = address;
+        let mut blocks = Vec::new();
+        for &(state, size) in parts {
+            let state = match state {
+                'a' => BlockState::Allocated,
+                'f' => BlockState::Free,
+                'w' => BlockState::Active,
+                _ => BlockState::Unmapped,
+            };
+            let requested =
+                (state == BlockState::Allocated).then_some(Bytes(size.saturating_sub(100)));
+            blocks.push(Block {
+                address: at,
+                size: Bytes(size),
+                requested,
+                state,
+            });
+            at += size;
+        }
+        Segment {
+            address,
+            size: Bytes(at - address),
+            pool,
+            stream: 0,
+            expandable,
+            blocks,
+        }
+    }
+
+    pub fn map(segments: Vec<Segment>) -> PoolMap {
+        PoolMap {
+            exact: true,
+            segments,
+            ..PoolMap::default()
+        }
+    }
+
+    /// Any map an allocator could be in, and some it could not.
+    pub fn any_map() -> impl Strategy<Value = PoolMap> {
+        let block = (
+            prop::sample::select(vec!['a', 'f', 'w', 'u']),
+            1..200_000_u64,
+        );
+        let kind = prop::sample::select(vec![PoolKind::Large, PoolKind::Small, PoolKind::Private]);
+        let parts = prop::collection::vec(block, 1..12);
+        let one = (kind, any::<bool>(), 0..3_u64, parts);
+        prop::collection::vec(one, 0..12).prop_map(|list| {
+            let mut at = 0x7f00_0000_0000;
+            let mut segments = Vec::new();
+            for (kind, expandable, stream, parts) in list {
+                let parts: Vec<(char, u64)> = parts
+                    .into_iter()
+                    .filter(|(state, _)| *state != 'u' || expandable)
+                    .map(|(state, size)| (state, size * 512))
+                    .collect();
+                let mut one = segment(at, kind, expandable, &parts);
+                one.stream = stream;
+                at += one.size.0.next_multiple_of(2 * MIB) + 64 * MIB;
+                segments.push(one);
+            }
+            map(segments)
+        })
+    }
+
+    #[test]
+    fn free_bytes_are_returnable_stuck_or_kept_for_a_graph() {
+        let of = Fragmentation::of(&map(vec![
+            segment(
+                0,
+                PoolKind::Large,
+                false,
+                &[('a', 8 * MIB), ('f', 12 * MIB)],
+            ),
+            segment(1 << 30, PoolKind::Large, false, &[('f', 40 * MIB)]),
+            segment(2 << 30, PoolKind::Private, false, &[('f', 20 * MIB)]),
+            segment(
+                3 << 30,
+                PoolKind::Private,
+                false,
+                &[('w', 4 * MIB), ('f', 16 * MIB)],
+            ),
+        ]));
+        assert_eq!(of.free, Bytes::mib(88));
+        assert_eq!(of.returnable, Bytes::mib(40));
+        assert_eq!(of.stuck, Bytes::mib(28));
+        assert_eq!(of.inactive_split, Bytes::mib(28));
+        assert_eq!(of.kept, Bytes::mib(20));
+        assert_eq!((of.allocated, of.active), (Bytes::mib(8), Bytes::mib(4)));
+        assert_eq!(of.rounding, Bytes(100));
+        assert_eq!(of.external(), Some(1.0 - 40.0 / 88.0));
+    }
+
+    #[test]
+    fn of_an_expandable_segment_only_whole_free_pages_go_back() {
+        // Pages of 20 MiB: the hole reaches from 10 to 75, so pages 1 and 2 are whole.
+        let of = Fragmentation::of(&map(vec![segment(
+            0,
+            PoolKind::Large,
+            true,
+            &[
+                ('a', 10 * MIB),
+                ('f', 65 * MIB),
+                ('a', 25 * MIB),
+                ('u', 900 * MIB),
+            ],
+        )]));
+        assert_eq!(of.returnable, Bytes::mib(40));
+        assert_eq!(of.stuck, Bytes::mib(25));
+        assert_eq!(of.inactive_split, Bytes(0), "PyTorch counts none");
+        assert_eq!(
+            of.free,
+            Bytes::mib(65),
+            "unmapped address space is not free memory"
+        );
+    }
+
+    #[test]
+    fn the_histogram_goes_by_powers_of_two_without_a_gap() {
+        let blocks = [
+            ('f', 512),
+            ('a', 512),
+            ('f', 513),
+            ('a', 512),
+            ('f', 8 * MIB),
+        ];
+        let of = Fragmentation::of(&map(vec![segment(0, PoolKind::Large, false, &blocks)]));
+        let counts: Vec<(u64, u64)> = of.histogram.iter().map(|b| (b.up_to.0, b.count)).collect();
+        assert_eq!(counts[..3], [(512, 1), (1_024, 1), (2_048, 0)]);
+        assert_eq!(counts.last(), Some(&(8 * MIB, 1)));
+    }
+
+    #[test]
+    fn the_curve_ends_at_the_first_size_that_nothing_serves() {
+        let parts = [('f', 1_024), ('a', 512), ('f', 3 * 1_024)];
+        let map = map(vec![segment(0, PoolKind::Small, false, &parts)]);
+        let curve = unusable_curve(&map);
+        assert_eq!(
+            curve,
+            [
+                (Bytes(512), 0.0),
+                (Bytes(1_024), 0.0),
+                (Bytes(2_048), 0.25),
+                (Bytes(4_096), 1.0)
+            ]
+        );
+        assert_eq!(unusable(&map, Bytes(3_000)), Some(0.25));
+        assert_eq!(unusable_curve(&PoolMap::default()), []);
+    }
+
+    proptest! {
+        #[test]
+        fn the_histogram_and_the_shelves_sum_to_all_that_is_free(map in any_map()) {
+            let of = Fragmentation::of(&map);
+            let count: u64 = of.histogram.iter().map(|b| b.count).sum();
+            let bytes: u64 = of.histogram.iter().map(|b| b.bytes.0).sum();
+            prop_assert_eq!(count, free_blocks(&map).count() as u64);
+            prop_assert_eq!(bytes, of.free.0);
+            prop_assert_eq!(of.shelves.iter().map(|s| s.free.0).sum::<u64>(), of.free.0);
+            prop_assert_eq!(of.shelves.iter().map(|s| s.count).sum::<u64>(), count);
+            for bucket in of.histogram.iter().filter(|b| b.count > 0) {
+                prop_assert!(bucket.bytes.0 <= bucket.count * bucket.up_to.0);
+            }
+        }
+
+        #[test]
+        fn free_is_stuck_returnable_and_kept_and_nothing_else(map in any_map()) {
+            let of = Fragmentation::of(&map);
+            prop_assert_eq!(of.stuck.0 + of.returnable.0 + of.kept.0, of.free.0);
+        }
+
+        #[test]
+        fn shares_are_shares_and_the_curve_only_rises(map in any_map()) {
+            let external = Fragmentation::of(&map).external();
+            prop_assert!(external.is_none_or(|e| (0.0..=1.0).contains(&e)));
+            let curve = unusable_curve(&map);
+            prop_assert!(curve.iter().all(|(_, u)| (0.0..=1.0).contains(u)));
+            prop_assert!(curve.is_sorted_by(|a, b| a.1 <= b.1));
+            for (request, unusable_then) in curve {
+                prop_assert_eq!(unusable(&map, request), Some(unusable_then));
+            }
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! Early warnings: what a pool's samples of the last minutes say is about to go wrong.
+//!
+//! One sample a second with the least and the greatest allocated since the one before, so that a peak between two
+//! frames counts. Counters of PyTorch go back to 0 when the program asks for it (`reset_accumulated_memory_stats`):
+//! only a rise is a rise. Each warning is a note with its figures; none is a guess at the cause.
+
+use std::collections::VecDeque;
+
+use super::gib;
+use crate::model::pool::PoolStats;
+use crate::model::units::{Bytes, Millis, Mono};
+
+/// A pool at one moment, as far as warnings need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample {
+    pub at: Mono,
+    /// Least and greatest since the sample before.
+    pub allocated: (Bytes, Bytes),
+    pub reserved: Bytes,
+    pub retries: u64,
+    pub ooms: u64,
+    /// What the driver can still hand out, if that was read.
+    pub driver_free: Option<Bytes>,
+}
+
+impl Sample {
+    pub fn new(at: Mono, stats: &PoolStats, driver_free: Option<Bytes>) -> Self {
+        Self {
+            at,
+            allocated: (stats.allocated.min(), stats.allocated.max()),
+            reserved: stats.reserved.last(),
+            retries: stats.num_alloc_retries,
+            ooms: stats.num_ooms,
+            driver_free,
+        }
+    }
+}
+
+/// What a note is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoteKind {
+    OomCaught,
+    RetriesRising,
+    CacheFillsTheCard,
+    LowWaterRising,
+}
+
+/// Something worth a look, though nothing has failed for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    pub kind: NoteKind,
+    /// A clause with its figures and no period: `the cache was flushed 3 times to make room (retries 2 to 5)`.
+    pub text: String,
+    /// When it began.
+    pub since: Mono,
+}
+
+/// As much as the longest rule looks back.
+const KEPT: Millis = Millis(600_000);
+/// One sample is kept for each; faster frames are joined.
+const STEP: Millis = Millis(1_000);
+
+/// The samples of one pool over the last ten minutes.
+#[derive(Debug, Clone, Default)]
+pub struct Watch {
+    samples: VecDeque<Sample>,
+}
+
+impl Watch {
+    pub fn push(&mut self, sample: Sample) {
+        if self.samples.back().is_some_and(|last| sample.at < last.at) {
+            // Another boot, or a jump in a recording.
+            self.samples.clear();
+        }
+        match self.samples.back_mut() {
+            Some(last) if sample.at.0 / STEP.0 == last.at.0 / STEP.0 => join(last, sample),
+            _ => self.samples.push_back(sample),
+        }
+        while self
+            .samples
+            .front()
+            .is_some_and(|first| sample.at.since(first.at) > KEPT)
+        {
+            self.samples.pop_front();
+        }
+    }
+
+    /// The last sample, to tell whether the pool is still watched.
+    pub fn last(&self) -> Option<&Sample> {
+        self.samples.back()
+    }
+
+    /// What there is to say, the worst first.
+    pub fn notes(&self) -> Vec<Note> {
+        let samples: Vec<Sample> = self.samples.iter().copied().collect();
+        notes(&samples)
+    }
+}
+
+/// One sample of two in the same second: both extremes stay, everything else is the newer one's.
+fn join(last: &mut Sample, next: Sample) {
+    let (low, high) = last.allocated;
+    *last = Sample {
+        at: last.at,
+        allocated: (low.min(next.allocated.0), high.max(next.allocated.1)),
+        ..next
+    };
+}
+
+/// What `samples`, oldest first, have to say; the worst first.
+pub fn notes(samples: &[Sample]) -> Vec<Note> {
+    [ooms, retries, cache_fills_the_card, low_water]
+        .iter()
+        .filter_map(|rule| rule(samples))
+        .collect()
+}
+
+/// A counter over the samples: the moment and the value before its first rise, how often it rose, its last value.
+fn rise(samples: &[Sample], counter: fn(&Sample) -> u64) -> Option<(Mono, u64, u64)> {
+    let mut first = None;
+    let mut sum = 0_u64;
+    for pair in samples.windows(2) {
+        let (before, after) = (counter(&pair[0]), counter(&pair[1]));
+        // Smaller than before is a reset; what it holds now was counted since.
+        let rose = after.checked_sub(before).unwrap_or(after);
+        if rose > 0 {
+            first.get_or_insert(pair[1].at);
+            sum = sum.saturating_add(rose);
+        }
+    }
+    Some((first?, sum, samples.last().map(counter)?))
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".into(),
+        2 => "twice".into(),
+        n => format!("{n} times"),
+    }
+}
+
+fn ooms(samples: &[Sample]) -> Option<Note> {
+    let (since, rose, now) = rise(samples, |s| s.ooms)?;
+    Some(Note {
+        kind: NoteKind::OomCaught,
+        text: format!(
+            "out of memory {}, and the program went on (num_ooms {now})",
+            times(rose)
+        ),
+        since,
+    })
+}
+
+fn retries(samples: &[Sample]) -> Option<Note> {
+    let (since, rose, now) = rise(samples, |s| s.retries)?;
+    Some(Note {
+        kind: NoteKind::RetriesRising,
+        text: format!(
+            "the cache was flushed {} to make room (num_alloc_retries {now})",
+            times(rose)
+        ),
+        since,
+    })
+}
+
+/// For so long the card must have been full.
+const FULL_FOR: Millis = Millis(120_000);
+
+/// The cache fills the card although tensors have not come near it in all the time that is known: others could use
+/// that memory, and so could larger requests. A cache that an evaluation did use stays silent.
+fn cache_fills_the_card(samples: &[Sample]) -> Option<Note> {
+    let last = samples.last()?;
+    let is_full = |s: &Sample| {
+        s.driver_free
+            .is_some_and(|free| u128::from(free.0) * 20 <= u128::from(s.reserved.0))
+    };
+    let full = samples.iter().rev().take_while(|s| is_full(s)).count();
+    let since = samples[samples.len() - full..].first()?.at;
+    if last.at.since(since) < FULL_FOR {
+        return None;
+    }
+    let most = samples.iter().map(|s| s.allocated.1).max()?;
+    let unused = last.reserved.0.checked_sub(most.0)?;
+    // A tenth is what rounding and usual fragmentation leave.
+    if unused < last.reserved.0 / 10 || !is_flat(samples, most) {
+        return None;
+    }
+    Some(Note {
+        kind: NoteKind::CacheFillsTheCard,
+        text: format!(
+            "{} GiB reserved, {} left at the driver, and tensors never took more than {}",
+            gib(last.reserved),
+            gib(last.driver_free?),
+            gib(most)
+        ),
+        since,
+    })
+}
+
+/// The greatest allocated of the last minute is not above that of the time before: it is not on its way up.
+fn is_flat(samples: &[Sample], most: Bytes) -> bool {
+    let Some(last) = samples.last() else {
+        return false;
+    };
+    let before = samples
+        .iter()
+        .filter(|s| last.at.since(s.at) >= Millis(60_000))
+        .map(|s| s.allocated.1)
+        .max();
+    before.is_some_and(|before| most.0 - before.0 <= most.0 / 50)
+}
+
+/// Longer than a step of most programs, so that each window has seen the low point of one.
+const WINDOW: Millis = Millis(10_000);
+/// Four minutes.
+const LEAST_WINDOWS: usize = 24;
+/// A low point only counts when memory did not fall below it for a minute after.
+const CONFIRM: usize = 6;
+/// The rise must show in each of so many parts of the time: a step, such as an evaluation that began, shows in one.
+const PARTS: usize = 4;
+/// Less is noise.
+const LEAST_RISE: Bytes = Bytes::mib(64);
+
+/// The least and the greatest allocated of each window of ten seconds, the unfinished last one left out.
+fn windows(samples: &[Sample]) -> Vec<(Mono, Bytes, Bytes)> {
+    let mut windows: Vec<(Mono, Bytes, Bytes)> = Vec::new();
+    for sample in samples {
+        let start = Mono(sample.at.0 / WINDOW.0 * WINDOW.0);
+        let (low, high) = sample.allocated;
+        match windows.last_mut() {
+            Some(last) if last.0 == start => {
+                last.1 = last.1.min(low);
+                last.2 = last.2.max(high);
+            }
+            _ => windows.push((start, low, high)),
+        }
+    }
+    windows.pop();
+    windows
+}
+
+/// Memory that something keeps at every step: the low points climb, minute after minute, while tensors come and go
+/// above them. Loading a model climbs too, but nothing goes; a phase of evaluation is a step, and comes down again.
+fn low_water(samples: &[Sample]) -> Option<Note> {
+    let windows = windows(samples);
+    let count = windows.len().checked_sub(CONFIRM)?;
+    if windows.len() < LEAST_WINDOWS {
+        return None;
+    }
+    // From behind, the least of everything later: memory never fell below it again.
+    let mut floor: Vec<Bytes> = windows.iter().map(|w| w.1).collect();
+    for i in (0..floor.len() - 1).rev() {
+        floor[i] = floor[i].min(floor[i + 1]);
+    }
+    let (first, last) = (floor[0], floor[count - 1]);
+    let rise = last.0.checked_sub(first.0)?;
+    let least = LEAST_RISE.0.max(first.0 / 200);
+    let climbs = (0..PARTS).all(|part| {
+        let at = |n: usize| floor[n * (count - 1) / PARTS].0;
+        at(part + 1).saturating_sub(at(part)) >= rise / (PARTS as u64 * 4)
+    });
+    if rise < least || !climbs || !comes_and_goes(&windows) {
+        return None;
+    }
+    let minutes = windows[count - 1].0.since(windows[0].0).0.max(1);
+    let per_minute = u128::from(rise) * 60_000 / u128::from(minutes);
+    Some(Note {
+        kind: NoteKind::LowWaterRising,
+        text: format!(
+            "the low point of allocated rose from {} to {} GiB, {} a minute: each step keeps something",
+            gib(first),
+            gib(last),
+            Bytes(u64::try_from(per_minute).unwrap_or(u64::MAX)).short()
+        ),
+        since: windows[0].0,
+    })
+}
+
+/// In most windows allocated fell again after it rose.
+fn comes_and_goes(windows: &[(Mono, Bytes, Bytes)]) -> bool {
+    let falls = windows
+        .windows(2)
+        .filter(|pair| pair[0].2 > pair[1].1)
+        .count();
+    falls * 2 > windows.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: f64 = (1_u64 << 30) as f64;
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn bytes(gib: f64) -> Bytes {
+        Bytes((gib * GIB) as u64)
+    }
+
+    /// A second at a time; `of` says (least, greatest, reserved) in GiB, the card has 24.
+    fn series(seconds: u64, of: impl Fn(u64) -> (f64, f64, f64)) -> Vec<Sample> {
+        (0..seconds)
+            .map(|second| {
+                let (low, high, reserved) = of(second);
+                Sample {
+                    at: Mono(1_000_000 + second * 1_000),
+                    allocated: (bytes(low), bytes(high)),
+                    reserved: bytes(reserved),
+                    driver_free: Some(bytes(24.0 - reserved)),
+                    ..Sample::default()
+                }
+            })
+            .collect()
+    }
+
+    fn kinds(samples: &[Sample]) -> Vec<NoteKind> {
+        notes(samples).into_iter().map(|note| note.kind).collect()
+    }
+
+    /// Training: from parameters up to the peak of the backward pass and back, each second.
+    fn training(_: u64) -> (f64, f64, f64) {
+        (6.0, 18.0, 20.0)
+    }
+
+    #[test]
+    fn healthy_training_is_silent() {
+        assert_eq!(kinds(&series(600, training)), []);
+        assert_eq!(kinds(&[]), []);
+        assert_eq!(kinds(&series(1, training)), []);
+    }
+
+    #[test]
+    fn an_evaluation_that_spikes_is_silent_while_it_runs_and_after() {
+        let spike = |s| match s {
+            300..=420 => (9.0, 22.5, 23.5),
+            421.. => (6.0, 18.0, 23.5),
+            _ => training(s),
+        };
+        for end in [310, 350, 421, 450, 599] {
+            assert_eq!(kinds(&series(end, spike)), [], "after {end} s");
+        }
+    }
+
+    #[test]
+    fn checkpoints_are_silent() {
+        let saving = |s: u64| match s % 100 {
+            90..=99 => (6.0, 6.0, 20.0),
+            _ => training(s),
+        };
+        assert_eq!(kinds(&series(600, saving)), []);
+    }
+
+    #[test]
+    fn loading_a_model_is_silent() {
+        #[allow(clippy::cast_precision_loss)]
+        let loading = |s: u64| {
+            let at = s as f64 / 30.0;
+            (at, at, at + 0.5)
+        };
+        assert_eq!(kinds(&series(600, loading)), []);
+    }
+
+    #[test]
+    fn a_reset_of_counters_is_silent() {
+        let mut samples = series(600, training);
+        for sample in &mut samples[..300] {
+            (sample.retries, sample.ooms) = (5, 2);
+        }
+        assert_eq!(kinds(&samples), []);
+    }
+
+    #[test]
+    fn a_flush_to_make_room_is_a_note_with_its_count() {
+        let mut samples = series(600, training);
+        samples[200..].iter_mut().for_each(|s| s.retries = 2);
+        samples[400..].iter_mut().for_each(|s| s.retries = 3);
+        let notes = notes(&samples);
+        assert_eq!(notes.len(), 1);
+        assert_eq!(notes[0].since, samples[200].at);
+        assert_eq!(
+            notes[0].text,
+            "the cache was flushed 3 times to make room (num_alloc_retries 3)"
+        );
+    }
+
+    #[test]
+    fn a_rise_after_a_reset_counts_from_the_reset() {
+        let mut samples = series(60, training);
+        samples[..30].iter_mut().for_each(|s| s.ooms = 7);
+        samples[40..].iter_mut().for_each(|s| s.ooms = 1);
+        let notes = notes(&samples);
+        assert_eq!(notes[0].kind, NoteKind::OomCaught);
+        assert_eq!(
+            notes[0].text,
+            "out of memory once, and the program went on (num_ooms 1)"
+        );
+    }
+
+    #[test]
+    fn a_cache_that_fills_the_card_and_is_never_used_is_a_note() {
+        let samples = series(300, |s| {
+            if s < 100 {
+                training(s)
+            } else {
+                (6.0, 18.0, 23.5)
+            }
+        });
+        let notes = notes(&samples);
+        assert_eq!(notes.len(), 1);
+        assert_eq!(notes[0].kind, NoteKind::CacheFillsTheCard);
+        assert_eq!(notes[0].since, samples[100].at);
+        assert_eq!(
+            notes[0].text,
+            "23.50 GiB reserved, 0.50 left at the driver, and tensors never took more than 18.00"
+        );
+        // Tensors that grow into the cache are what it is for.
+        #[allow(clippy::cast_precision_loss)]
+        let growing = series(300, |s| (6.0, 15.0 + s as f64 / 100.0, 23.5));
+        assert_eq!(kinds(&growing), []);
+    }
+
+    #[test]
+    fn a_leak_at_every_step_is_a_note_with_its_rate() {
+        #[allow(clippy::cast_precision_loss)]
+        let leaking = |s: u64| {
+            let kept = s as f64 * 0.004;
+            (6.0 + kept, 16.0 + kept, 20.0)
+        };
+        assert_eq!(kinds(&series(200, leaking)), [], "too soon to tell");
+        let samples = series(420, leaking);
+        let notes = notes(&samples);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert_eq!(notes[0].kind, NoteKind::LowWaterRising);
+        assert_eq!(
+            notes[0].text,
+            "the low point of allocated rose from 6.00 to 7.36 GiB, 246M a minute: each step keeps something"
+        );
+    }
+
+    #[test]
+    fn a_leak_is_seen_through_steps_longer_than_a_window() {
+        #[allow(clippy::cast_precision_loss)]
+        let slow = |s: u64| {
+            let kept = 6.0 + (s / 25) as f64 * 0.1;
+            if s % 25 < 12 {
+                (kept, kept + 2.0, 20.0)
+            } else {
+                (kept + 8.0, kept + 10.0, 20.0)
+            }
+        };
+        assert_eq!(kinds(&series(600, slow)), [NoteKind::LowWaterRising]);
+    }
+
+    #[test]
+    fn a_watch_forgets_what_is_older_than_ten_minutes_and_starts_anew_when_time_jumps_back() {
+        let mut watch = Watch::default();
+        for mut sample in series(2_000, training) {
+            sample.ooms = u64::from(sample.at > Mono(1_100_000));
+            watch.push(sample);
+            // A second frame in the same second is joined to the first.
+            watch.push(Sample {
+                at: Mono(sample.at.0 + 500),
+                ..sample
+            });
+        }
+        assert_eq!(watch.samples.len(), 600);
+        assert_eq!(watch.notes(), []);
+        watch.push(series(1, training)[0]);
+        assert_eq!(watch.samples.len(), 1);
+    }
+}

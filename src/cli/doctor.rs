@@ -1,0 +1,244 @@
+//! `gputop doctor`: every capability on this machine: works or does not, why, and what this user can do about it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use color_eyre::Result;
+use serde::Serialize;
+
+use super::print;
+use super::settings::TerminalEnvironment;
+use crate::collect::driver::{NvmlFailure, diagnose_driver};
+use crate::collect::host::hello;
+use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
+use crate::collect::nvml::schedule::{Due, GROUPS};
+use crate::model::host::PidNamespace;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One thing that works here or does not.
+#[derive(Debug, Serialize)]
+struct Check {
+    /// A noun phrase: `NVIDIA driver`.
+    name: &'static str,
+    works: bool,
+    /// What was found, a sentence or a phrase.
+    found: String,
+    /// Commands or clauses, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fix: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    version: &'static str,
+    checks: Vec<Check>,
+    schedule: Vec<Call>,
+}
+
+/// A line of the NVML schedule.
+#[derive(Debug, Serialize)]
+struct Call {
+    name: &'static str,
+    when: String,
+    /// Median over the GPUs, when there is a driver to measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    microseconds: Option<u64>,
+}
+
+/// A driver that hangs must not hang the doctor.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub fn run(args: &Args) -> Result<u8> {
+    let (driver, costs) = check_driver();
+    let works = driver.works;
+    let report = Report {
+        schema: 1,
+        version: env!("CARGO_PKG_VERSION"),
+        checks: vec![driver, check_namespace(), check_terminal()],
+        schedule: GROUPS
+            .iter()
+            .map(|group| Call {
+                name: group.name,
+                when: when(group.due),
+                microseconds: costs
+                    .iter()
+                    .find(|(name, _)| *name == group.name)
+                    .map(|(_, cost)| *cost),
+            })
+            .collect(),
+    };
+    print(&if args.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        text(&report)
+    })?;
+    Ok(u8::from(!works))
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Loads the driver on a thread, so that one that hangs is told and not waited for.
+fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
+    let (send, answer) = std::sync::mpsc::channel();
+    let started = Instant::now();
+    std::thread::spawn(move || {
+        let library = Library::new(std::env::var_os(LIBRARY_VARIABLE));
+        let found = library
+            .acquire()
+            .map_err(|e| NvmlFailure::from(&e))
+            .and_then(
+                |nvml| match nvml.device_count().map_err(|e| NvmlFailure::from(&e))? {
+                    0 => Err(NvmlFailure::NoGpus),
+                    count => {
+                        let version = nvml.sys_driver_version().unwrap_or_else(|e| e.to_string());
+                        let took = started.elapsed().as_millis();
+                        let costs = crate::collect::nvml::measure(&nvml);
+                        Ok((
+                            format!("version {version}, {count} GPUs, answered in {took} ms"),
+                            costs,
+                        ))
+                    }
+                },
+            );
+        let _ = send.send(found);
+    });
+    let name = "NVIDIA driver";
+    match answer.recv_timeout(PATIENCE) {
+        Ok(Ok((found, costs))) => (
+            Check {
+                name,
+                works: true,
+                found,
+                fix: Vec::new(),
+            },
+            costs,
+        ),
+        Ok(Err(failure)) => {
+            let trouble = diagnose_driver(Path::new("/"), &failure);
+            (
+                Check {
+                    name,
+                    works: false,
+                    found: trouble.reason(),
+                    fix: trouble.fix(is_root()),
+                },
+                Vec::new(),
+            )
+        }
+        Err(_) => {
+            let found = format!("has not answered for {} s", PATIENCE.as_secs());
+            let fix = vec!["dmesg | grep -i -e nvrm -e xid".into()];
+            (
+                Check {
+                    name,
+                    works: false,
+                    found,
+                    fix,
+                },
+                Vec::new(),
+            )
+        }
+    }
+}
+
+fn check_namespace() -> Check {
+    let name = "process names and owners";
+    let (works, found, fix) = match hello().namespace {
+        PidNamespace::Host => (true, "this is the host's PID namespace: the driver's PIDs are ours".into(), Vec::new()),
+        PidNamespace::Container => (
+            false,
+            "inside a container the driver's PIDs mean other processes; local ones are found by their open device files"
+                .to_owned(),
+            vec!["docker run --pid=host …, or run gputop on the host".into()],
+        ),
+        PidNamespace::Unknown => {
+            (false, "/proc/self/ns/pid could not be read, so no PID is matched".to_owned(), Vec::new())
+        }
+    };
+    Check {
+        name,
+        works,
+        found,
+        fix,
+    }
+}
+
+fn check_terminal() -> Check {
+    let environment = TerminalEnvironment::read();
+    let size =
+        crossterm::terminal::size().map_or("no terminal".into(), |(w, h)| format!("{w}x{h}"));
+    let theme = super::DisplayArgs::default().theme(&environment, jiff::tz::TimeZone::UTC);
+    let ascii = theme.glyphs == crate::tui::theme::ASCII;
+    let glyphs = if ascii {
+        "ASCII, since the locale is not UTF-8"
+    } else {
+        "UTF-8"
+    };
+    let palette = format!("{:?}", theme.palette).to_lowercase();
+    let mut fix = Vec::new();
+    if ascii {
+        fix.push("export LC_ALL=C.UTF-8".into());
+    }
+    if environment.colorterm.is_empty() && !environment.term.is_empty() {
+        fix.push("export COLORTERM=truecolor    (if the terminal can show 24-bit colour)".into());
+    }
+    let found = format!(
+        "{size}, TERM={}, colours: {palette}, characters: {glyphs}",
+        environment.term
+    );
+    Check {
+        name: "terminal",
+        works: super::settings::has_terminal(),
+        found,
+        fix,
+    }
+}
+
+fn when(due: Due) -> String {
+    let seconds = |ms: crate::model::units::Millis| ms.0 / 1_000;
+    match due {
+        Due::Tick => "each tick".into(),
+        Due::MemoryChanged(ms) => format!(
+            "when used memory changed, at the latest after {} s",
+            seconds(ms)
+        ),
+        Due::Every(ms) => format!("every {} s", seconds(ms)),
+        Due::Focused(ms) => format!("every {} s while the GPU's screen is open", seconds(ms)),
+        Due::Once => "once".into(),
+    }
+}
+
+fn text(report: &Report) -> String {
+    use std::fmt::Write;
+    let mut out = format!("gputop {}\n\n", report.version);
+    for check in &report.checks {
+        let _ = writeln!(
+            out,
+            "{:<4} {:<26} {}",
+            if check.works { "ok" } else { "NO" },
+            check.name,
+            check.found
+        );
+        for fix in &check.fix {
+            let _ = writeln!(out, "{fix}");
+        }
+    }
+    let _ = writeln!(out, "\nNVML calls, for each GPU on a thread of its own:");
+    for call in &report.schedule {
+        let cost = call
+            .microseconds
+            .map_or("-".into(), |us| format!("{us} us"));
+        let _ = writeln!(out, "{cost:>10}  {}\n            {}", call.name, call.when);
+    }
+    out
+}

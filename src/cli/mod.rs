@@ -1,0 +1,100 @@
+//! The command line: one file for each subcommand, and the rule that turns an outcome into an exit code.
+//!
+//! Exit codes: 0 fine; 1 nothing to show (no NVIDIA driver, no terminal to show it on); 2 usage or failure;
+//! 128 + N when signal N ended the dashboard.
+// Printing is what a command line is for.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod allocator;
+mod demo;
+mod doctor;
+mod log;
+mod once;
+mod record;
+mod replay;
+mod settings;
+mod targets;
+mod top;
+
+use clap::{Parser, Subcommand};
+use color_eyre::Result;
+
+pub use settings::DisplayArgs;
+
+/// A top for NVIDIA GPUs that knows what the allocator knows
+#[derive(Debug, Parser)]
+#[command(name = "gputop", version, about, subcommand_precedence_over_arg = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    display: DisplayArgs,
+    #[command(flatten)]
+    top: top::Args,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print one sample: every GPU, and every process that is on one of them
+    Once(once::Args),
+    /// Record this host until interrupted
+    Record(record::Args),
+    /// Play a recording
+    Replay(replay::Args),
+    /// Play the built-in recording of a training run
+    Demo,
+    /// Show what PyTorch's allocator of a running process holds
+    Allocator(allocator::Args),
+    /// Say what works here, what does not, and what would help
+    Doctor(doctor::Args),
+}
+
+/// The names of all subcommands, for hints.
+pub fn subcommands() -> Vec<String> {
+    use clap::CommandFactory;
+    Cli::command()
+        .get_subcommands()
+        .map(|c| c.get_name().to_owned())
+        .collect()
+}
+
+/// Runs what was asked for.
+///
+/// # Errors
+/// With one sentence for the user: what is wrong, where, what to do.
+pub fn run(cli: &Cli) -> Result<u8> {
+    log::start();
+    let display = &cli.display;
+    match &cli.command {
+        None => top::run(&cli.top, display),
+        Some(Command::Once(args)) => once::run(args, display),
+        Some(Command::Record(args)) => record::run(args),
+        Some(Command::Replay(args)) => replay::run(args, display),
+        Some(Command::Demo) => demo::run(display),
+        Some(Command::Allocator(args)) => allocator::run(args),
+        Some(Command::Doctor(args)) => doctor::run(args),
+    }
+}
+
+/// Prints to standard output; a reader that has seen enough is no failure.
+fn print(text: &str) -> Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Says something to the person on standard error; one that has gone away misses nothing.
+pub fn say(text: &str) {
+    use std::io::Write;
+    let _ = write!(std::io::stderr(), "{text}");
+}
+
+/// The runtime of the one task there is: the loop. Collectors have threads of their own.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?)
+}

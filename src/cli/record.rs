@@ -1,0 +1,132 @@
+//! `gputop record`: this host into a file, a whole second at a time, until interrupted.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use color_eyre::Result;
+use color_eyre::eyre::bail;
+use jiff::SignedDuration;
+
+use super::settings::{agent_options, interval_argument};
+use super::{runtime, say, targets, top};
+use crate::model::units::{Bytes, Millis};
+use crate::source::record::Recorder;
+use crate::source::{Update, local};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    #[arg(value_name = "TARGET", hide = true)]
+    targets: Vec<String>,
+    /// The file to write; without it, gputop-HOST-DATE.gpt.zst here
+    #[arg(long, short)]
+    output: Option<PathBuf>,
+    /// Replace the file if it is a recording
+    #[arg(long)]
+    force: bool,
+    /// Time between samples: 1s, 500ms, 2m
+    #[arg(long, short, default_value = "1s", value_parser = interval_argument)]
+    interval: Millis,
+    /// Stop after this time: 90s, 8h
+    #[arg(long = "for", value_name = "TIME")]
+    length: Option<SignedDuration>,
+}
+
+pub fn run(args: &Args) -> Result<u8> {
+    if let Some(word) = args.targets.first() {
+        bail!(targets::refuse(word, &[]));
+    }
+    runtime()?.block_on(record(args))
+}
+
+async fn record(args: &Args) -> Result<u8> {
+    let mut source = local::start(agent_options(args.interval))?;
+    let Some(Update::Hello(hello)) = source.next().await else {
+        bail!("nothing could be collected on this host");
+    };
+    let path = args
+        .output
+        .clone()
+        .unwrap_or_else(|| default_name(&hello.host));
+    let mut recorder = if args.force {
+        Recorder::overwrite(&path, &hello)?
+    } else {
+        Recorder::create(&path, &hello)?
+    };
+    let mut end = std::pin::pin!(ended(args.length));
+    let mut frames = 0_u64;
+    loop {
+        let update = tokio::select! {
+            update = source.next() => update,
+            stopped = &mut end => {
+                stopped?;
+                break;
+            }
+        };
+        match update {
+            Some(Update::Frame(frame)) => {
+                if let Some(why) = top::why_nothing(&frame).filter(|_| frames == 0) {
+                    bail!("nothing to record: {why}");
+                }
+                recorder.frame(&frame)?;
+                frames += 1;
+                progress(&path, frames, recorder.bytes());
+            }
+            Some(Update::Event(event)) => recorder.event(&event)?,
+            Some(_) => {}
+            None => break,
+        }
+    }
+    recorder.finish()?;
+    let bytes = Bytes(std::fs::metadata(&path).map_or(0, |file| file.len()));
+    clear_progress();
+    say(&format!(
+        "gputop: {frames} frames in {} ({bytes})
+",
+        path.display()
+    ));
+    Ok(0)
+}
+
+fn default_name(host: &str) -> PathBuf {
+    let host: String = host
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
+        .collect();
+    let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
+    PathBuf::from(format!("gputop-{host}-{date}.gpt.zst"))
+}
+
+/// Until the time is over, or someone asks for the end.
+async fn ended(length: Option<SignedDuration>) -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let time = length.map_or(Duration::MAX, |l| {
+        Duration::try_from(l).unwrap_or(Duration::ZERO)
+    });
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+        () = tokio::time::sleep(time) => {}
+    }
+    Ok(())
+}
+
+fn progress(path: &std::path::Path, frames: u64, bytes: u64) {
+    if std::io::stderr().is_terminal() {
+        say(&format!(
+            "\r\x1b[Kgputop: recording {}: {frames} frames, {}; ^C ends",
+            path.display(),
+            Bytes(bytes)
+        ));
+    }
+}
+
+fn clear_progress() {
+    if std::io::stderr().is_terminal() {
+        say("\r\x1b[K");
+    }
+}

@@ -1,0 +1,661 @@
+//! Brings the sections of all collectors together into one frame a tick, and turns requests into orders.
+//!
+//! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
+//! (the kernel's side), `torch` (allocators), `python` (stacks), `detail` (one process on request), `requests`, and
+//! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
+//! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
+//! nothing.
+
+mod devices;
+mod kernel;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use self::kernel::{Kernel, KernelOrder};
+use super::clock::{now_mono, now_wall};
+use super::driver::{NvmlFailure, diagnose_driver};
+use super::host::hello;
+use super::nvml::library::Library;
+use super::nvml::worker::{self, Order};
+use super::process::{ProcessReadout, detail};
+use super::python::{Python, Wanted};
+use super::torch::rise::Rise;
+use super::torch::sampler::{PERIOD, Sampler};
+use crate::model::event::{Event, Exit, HealthChange, Observation};
+use crate::model::frame::{Frame, ProcessList};
+use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
+use crate::model::host::{Driver, Hello, Host, PidNamespace};
+use crate::model::pool::{PoolMap, Pools};
+use crate::model::process::{Process, ProcessKey};
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::stack::StackWhy;
+use crate::model::text::visible;
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono, StartTicks};
+use crate::source::stream::Feed;
+use crate::source::{Request, Update};
+
+/// What the agent needs to know before it starts.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub interval: Millis,
+    /// The value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
+    pub library: Option<std::ffi::OsString>,
+    pub proc_root: PathBuf,
+}
+
+/// What a collector's thread hands in.
+#[derive(Debug)]
+pub enum Section {
+    Gpu(Box<Gpu>),
+    Driver(Driver),
+    Kernel(Box<(Host, Option<ProcessReadout>)>),
+    Pools(Pools),
+    Map(Result<PoolMap, Missing>),
+    Request(Request),
+    /// The reader is gone.
+    Closed,
+}
+
+/// How long the driver's start may hold back the first frame.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+/// More than any machine has: a driver that counts wildly must not start a thread for each.
+const MOST_GPUS: u32 = 256;
+/// How long a driver that did not load is left alone.
+const RETRY_DRIVER: Duration = Duration::from_secs(10);
+/// How long the peak of a process is remembered after the driver stopped listing it: the end is told later than that,
+/// and at the latest when the process table stops watching for it.
+const REMEMBER_PEAK: Millis = Millis(6 * 60 * 1_000);
+
+/// Starts all threads; the stream ends when the reader drops its end.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::io::Result<()> {
+    let (sections, inbox) = mpsc::channel();
+    let thread = |name: &str| std::thread::Builder::new().name(name.into());
+
+    let to_agent = sections.clone();
+    thread("requests").spawn(move || {
+        while let Ok(request) = requests.recv() {
+            if to_agent.send(Section::Request(request)).is_err() {
+                return;
+            }
+        }
+        let _ = to_agent.send(Section::Closed);
+    })?;
+
+    let library = Arc::new(Library::new(options.library.clone()));
+    let (driver_library, to_agent) = (Arc::clone(&library), sections.clone());
+    thread("nvml").spawn(move || load_driver(&driver_library, &to_agent))?;
+
+    let hello = hello();
+    let (kernel_orders, orders) = mpsc::channel();
+    let (kernel, to_agent) = (Kernel::new(&options, hello.namespace), sections.clone());
+    thread("host").spawn(move || kernel.run(&orders, &to_agent))?;
+
+    let feed = Arc::new(feed);
+    let (details, detail_orders) = mpsc::channel();
+    let detail_feed = Arc::clone(&feed);
+    let proc_root = options.proc_root.clone();
+    thread("detail").spawn(move || {
+        while let Ok(key) = detail_orders.recv() {
+            detail_feed.push(Update::Detail(key, Box::new(detail(&proc_root, key))));
+        }
+    })?;
+
+    let stack_feed = Arc::clone(&feed);
+    let python = Python::start(move |key, stack| {
+        stack_feed.push(Update::Stacks(key, Arc::new(stack)));
+    })?;
+    let sampler = Sampler::start(&options.proc_root, PERIOD)?;
+    let at_rise = python.clone();
+    sampler.alert(move |rise| at_rise.take(wanted_at(&rise)));
+    let agent = Agent {
+        feed,
+        sampler,
+        python,
+        pools: Pools::default(),
+        watched: Vec::new(),
+        map_wanted: None,
+        boot_id: hello.boot_id.clone(),
+        agent_id: hello.agent.clone(),
+        namespace: hello.namespace,
+        interval: options.interval,
+        library,
+        sections,
+        kernel: kernel_orders,
+        details,
+        workers: BTreeMap::new(),
+        gpus: BTreeMap::new(),
+        driver: None,
+        host: None,
+        processes: ProcessList::default(),
+        peaks: HashMap::new(),
+        focus: None,
+        frame_seq: 0,
+        event_seq: 0,
+    };
+    thread("agent").spawn(move || agent.run(hello, &inbox))?;
+    Ok(())
+}
+
+/// Loads the driver, says what was found, and looks again while there is none or its GPUs may have changed.
+fn load_driver(library: &Library, sections: &Sender<Section>) {
+    loop {
+        if sections
+            .send(Section::Driver(find_driver(library)))
+            .is_err()
+        {
+            return;
+        }
+        std::thread::sleep(RETRY_DRIVER);
+    }
+}
+
+fn find_driver(library: &Library) -> Driver {
+    let nothing = |failure: &NvmlFailure| {
+        let trouble = diagnose_driver(Path::new("/"), failure);
+        let reason = if *failure == NvmlFailure::NoPermission {
+            Reason::Denied
+        } else {
+            Reason::Unsupported
+        };
+        Missing::new(reason, trouble.reason())
+    };
+    let nvml = match library.acquire() {
+        Ok(nvml) => nvml,
+        Err(error) => {
+            let why = nothing(&NvmlFailure::from(&error));
+            return Driver {
+                version: Reading::Missing(why.clone()),
+                cuda: Reading::Missing(why.clone()),
+                gpus: Reading::Missing(why),
+            };
+        }
+    };
+    let say = |r: Result<String, _>| Reading::from(r.map_err(|e| super::nvml::missing(&e)));
+    Driver {
+        version: say(nvml.sys_driver_version().map(|v| visible(v.as_bytes(), 40))),
+        cuda: say(nvml
+            .sys_cuda_driver_version()
+            .map(|v| format!("{}.{}", v / 1_000, v % 1_000 / 10))),
+        gpus: match nvml.device_count() {
+            Ok(0) => Reading::Missing(nothing(&NvmlFailure::NoGpus)),
+            Ok(count) => count.into(),
+            Err(error) => Reading::Missing(nothing(&NvmlFailure::from(&error))),
+        },
+    }
+}
+
+/// The most memory a process was seen with, and where.
+#[derive(Debug, Clone, Default)]
+struct Peak {
+    vram: Reading<Bytes>,
+    gpus: Vec<GpuUuid>,
+    /// When the driver last listed it.
+    seen: Mono,
+}
+
+struct Agent {
+    feed: Arc<Feed>,
+    sampler: Sampler,
+    python: Python,
+    pools: Pools,
+    /// The processes whose allocators are sampled: those that the driver lists, and no others.
+    watched: Vec<ProcessKey>,
+    /// The pool whose map a screen shows.
+    map_wanted: Option<(ProcessKey, u32)>,
+    boot_id: String,
+    agent_id: String,
+    namespace: PidNamespace,
+    interval: Millis,
+    library: Arc<Library>,
+    sections: Sender<Section>,
+    kernel: Sender<KernelOrder>,
+    details: Sender<ProcessKey>,
+    workers: BTreeMap<u32, Sender<Order>>,
+    gpus: BTreeMap<u32, Gpu>,
+    driver: Option<Driver>,
+    host: Option<Host>,
+    processes: ProcessList,
+    peaks: HashMap<ProcessKey, Peak>,
+    focus: Option<GpuUuid>,
+    frame_seq: u64,
+    event_seq: u64,
+}
+
+/// The agent's reader is gone; everything winds up.
+struct Closed;
+
+impl Agent {
+    fn run(mut self, hello: Hello, inbox: &Receiver<Section>) {
+        self.feed.push(Update::Hello(Arc::new(hello)));
+        let mut ticked = self.first_frame(inbox);
+        while ticked.is_ok() {
+            ticked = self.tick(inbox);
+        }
+    }
+
+    /// As soon as every GPU has reported once; with what is there when the driver takes its time.
+    fn first_frame(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
+        let deadline = Instant::now() + PATIENCE;
+        self.take_until(inbox, deadline, |agent| {
+            agent.driver.is_some() && agent.gpus.len() == agent.workers.len()
+        })?;
+        self.publish(inbox)
+    }
+
+    fn tick(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
+        let interval = self.interval.0.max(1);
+        let due = (now_mono().0 / interval + 1) * interval;
+        // Until the tick, requests are served and late sections taken; then the workers' reports are awaited.
+        self.take_until(inbox, instant_of(due), |_| false)?;
+        self.take_until(inbox, instant_of(due + interval / 4), |agent| {
+            agent.all_reported(Mono(due))
+        })?;
+        self.publish(inbox)
+    }
+
+    fn all_reported(&self, due: Mono) -> bool {
+        self.gpus
+            .values()
+            .all(|gpu| gpu.at >= due || gpu.health.state != HealthState::Answering)
+    }
+
+    /// Applies sections until `done` or the deadline.
+    fn take_until(
+        &mut self,
+        inbox: &Receiver<Section>,
+        deadline: Instant,
+        done: impl Fn(&Self) -> bool,
+    ) -> Result<(), Closed> {
+        while !done(self) {
+            match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(section) => self.apply(section)?,
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(Closed),
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, section: Section) -> Result<(), Closed> {
+        match section {
+            Section::Gpu(gpu) => self.take_gpu(*gpu),
+            Section::Driver(found) => self.take_driver(found),
+            Section::Kernel(kernel) => self.take_kernel(*kernel),
+            Section::Pools(pools) => {
+                self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
+            }
+            // A map that could not be read is among the unread, with its reason.
+            Section::Map(Err(_)) => {}
+            Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
+            Section::Request(request) => self.serve(request),
+            Section::Closed => return Err(Closed),
+        }
+        Ok(())
+    }
+
+    fn take_kernel(&mut self, (host, readout): (Host, Option<ProcessReadout>)) {
+        if let Some(readout) = readout {
+            self.processes = ProcessList {
+                at: host.at,
+                list: Arc::new(readout.list),
+            };
+            for (key, process) in readout.ended {
+                self.announce_exit(key, process);
+            }
+        }
+        self.host = Some(host);
+    }
+
+    fn take_gpu(&mut self, mut gpu: Gpu) {
+        if gpu.uuid == GpuUuid::default() {
+            gpu.uuid = unnamed(gpu.index);
+        }
+        let before = self.gpus.get(&gpu.index).map(|g| g.health.state);
+        if before.is_some_and(|before| before != gpu.health.state)
+            || (before.is_none() && gpu.health.state == HealthState::Lost)
+        {
+            self.announce_health(&gpu.uuid, &gpu.health);
+        }
+        self.gpus.insert(gpu.index, gpu);
+    }
+
+    fn take_driver(&mut self, driver: Driver) {
+        // A driver that is gone for a moment does not take away the workers: each waits for its own GPU.
+        for index in 0..driver.gpus.get().unwrap_or(0).min(MOST_GPUS) {
+            self.start_worker(index);
+        }
+        self.driver = Some(driver);
+    }
+
+    fn start_worker(&mut self, index: u32) {
+        if self.workers.contains_key(&index) {
+            return;
+        }
+        let (orders, inbox) = mpsc::channel();
+        match worker::spawn(
+            index,
+            Arc::clone(&self.library),
+            self.interval,
+            inbox,
+            self.sections.clone(),
+        ) {
+            Ok(()) => {
+                self.workers.insert(index, orders);
+            }
+            Err(error) => tracing::error!(index, %error, "no thread for a GPU"),
+        }
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::Detail(key) => {
+                let _ = self.details.send(key);
+            }
+            Request::Stacks(key) => self.python.take(Wanted::asked(key)),
+            Request::Focus(focus) => self.set_focus(focus),
+            Request::Interval(interval) => {
+                self.interval = interval;
+                for worker in self.workers.values() {
+                    let _ = worker.send(Order::Interval(interval));
+                }
+            }
+            Request::Map(wanted) => {
+                self.map_wanted = wanted;
+                self.ask_for_map();
+            }
+            Request::Play(_) => {}
+        }
+    }
+
+    fn set_focus(&mut self, focus: Option<GpuUuid>) {
+        if self.focus == focus {
+            return;
+        }
+        for (index, worker) in &self.workers {
+            let uuid = self.gpus.get(index).map(|gpu| &gpu.uuid);
+            let (had, has) = (uuid == self.focus.as_ref(), uuid == focus.as_ref());
+            if uuid.is_some() && had != has {
+                let _ = worker.send(Order::Focus(has));
+            }
+        }
+        self.focus = focus;
+    }
+
+    fn publish(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
+        let now = now_mono();
+        self.mark_silent(now);
+        self.read_kernel(now, inbox)?;
+        self.link_processes();
+        self.note_peaks(now);
+        self.read_pools(now, inbox)?;
+        let frame = Frame {
+            seq: self.frame_seq,
+            time: now_wall(),
+            mono: now_mono(),
+            interval: self.interval,
+            driver: Some(self.driver.clone().unwrap_or_else(not_answering)),
+            host: self.host.clone(),
+            gpus: self.gpus.values().cloned().collect(),
+            processes: Some(self.processes.clone()),
+            pools: Some(self.pools.clone()),
+        };
+        self.frame_seq += 1;
+        self.feed.push(Update::Frame(Arc::new(frame)));
+        Ok(())
+    }
+
+    /// A GPU whose worker has not come back from a call for two ticks.
+    fn mark_silent(&mut self, now: Mono) {
+        let limit = Millis(self.interval.0 * 2 + 500);
+        let mut silent = Vec::new();
+        for gpu in self.gpus.values_mut() {
+            if gpu.health.state == HealthState::Answering && now.since(gpu.at) > limit {
+                gpu.health = Health {
+                    state: HealthState::Silent,
+                    since: Some(gpu.at),
+                    detail: None,
+                };
+                silent.push((gpu.uuid.clone(), gpu.health.clone()));
+            }
+        }
+        for (uuid, health) in silent {
+            self.announce_health(&uuid, &health);
+        }
+        // A GPU that never reported has no section to grow old.
+        for index in self.workers.keys() {
+            self.gpus.entry(*index).or_insert_with(|| Gpu {
+                index: *index,
+                uuid: unnamed(*index),
+                name: "GPU that has not answered yet".into(),
+                health: Health {
+                    state: HealthState::Silent,
+                    since: Some(now),
+                    detail: None,
+                },
+                ..Gpu::default()
+            });
+        }
+    }
+
+    /// Has the host thread read the processes of this tick, and waits for it only a moment.
+    fn read_kernel(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
+        let order = self.kernel_order();
+        if self.kernel.send(order).is_err() {
+            return Err(Closed);
+        }
+        let patience = Duration::from_millis((self.interval.0 / 4).clamp(20, 200));
+        self.take_until(inbox, Instant::now() + patience, |agent| {
+            agent.host.as_ref().is_some_and(|host| host.at >= now)
+        })
+    }
+
+    fn kernel_order(&self) -> KernelOrder {
+        if self.namespace != PidNamespace::Host {
+            let devices = self
+                .gpus
+                .values()
+                .filter_map(|g| Some((g.board.minor.get()?, g.uuid.clone())))
+                .collect();
+            return KernelOrder {
+                pids: Vec::new(),
+                devices,
+            };
+        }
+        let listed = self
+            .gpus
+            .values()
+            .filter_map(|g| g.processes.value())
+            .flatten();
+        let pids = listed.map(|process| process.pid).collect();
+        KernelOrder {
+            pids,
+            devices: Vec::new(),
+        }
+    }
+
+    /// Ties the driver's entries to the kernel's processes: only here, where both were read in the same tick, and
+    /// only where PIDs mean the same to both.
+    fn link_processes(&mut self) {
+        if self.namespace != PidNamespace::Host {
+            return;
+        }
+        let list = &self.processes.list;
+        for gpu in self.gpus.values_mut() {
+            let Reading::Value(listed) = &mut gpu.processes else {
+                continue;
+            };
+            for process in listed {
+                let found = list.binary_search_by_key(&process.pid, |p| p.key.pid).ok();
+                process.process = found.map(|at| list[at].key);
+            }
+        }
+    }
+
+    /// What the allocators were sampled as since the last frame; asked for right after the processes were read.
+    fn read_pools(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
+        self.watch_processes();
+        if self.watched.is_empty() {
+            self.pools = Pools {
+                at: now,
+                ..Pools::default()
+            };
+            return Ok(());
+        }
+        self.ask_for_map();
+        let sections = self.sections.clone();
+        self.sampler.pools(move |pools| {
+            let _ = sections.send(Section::Pools(pools));
+        });
+        // Attaching to many processes takes longer than reading them: the first frame does not wait for it.
+        let patience = if self.frame_seq == 0 {
+            Duration::ZERO
+        } else {
+            Duration::from_millis((self.interval.0 / 10).clamp(10, 50))
+        };
+        self.take_until(inbox, Instant::now() + patience, |agent| {
+            agent.pools.at >= now
+        })
+    }
+
+    fn watch_processes(&mut self) {
+        let listed = self
+            .gpus
+            .values()
+            .filter_map(|gpu| gpu.processes.value())
+            .flatten();
+        let mut keys: Vec<ProcessKey> = listed
+            .filter(|process| process.kind != ContextKind::Graphics)
+            .filter_map(|process| process.process)
+            // A process that could not be opened has no start, and no memory to read.
+            .filter(|key| key.start != StartTicks(0))
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        if keys != self.watched {
+            self.sampler.watch(keys.clone());
+            self.python.watch(keys.clone());
+            self.watched = keys;
+        }
+    }
+
+    fn ask_for_map(&self) {
+        if let Some((process, ordinal)) = self.map_wanted {
+            let sections = self.sections.clone();
+            self.sampler.map(process, ordinal, move |map| {
+                let _ = sections.send(Section::Map(map));
+            });
+        }
+    }
+
+    /// Memory of a process over all its GPUs, at its highest; kept until the process ends.
+    fn note_peaks(&mut self, at: Mono) {
+        let mut now: HashMap<ProcessKey, (u64, bool, Vec<GpuUuid>)> = HashMap::new();
+        for gpu in self.gpus.values() {
+            for process in gpu.processes.value().into_iter().flatten() {
+                let Some(key) = process.process else { continue };
+                let entry = now.entry(key).or_default();
+                entry.2.push(gpu.uuid.clone());
+                match process.vram.get() {
+                    Some(vram) => entry.0 += vram.0,
+                    None => entry.1 = true,
+                }
+            }
+        }
+        for (key, (vram, unknown, gpus)) in now {
+            let peak = self.peaks.entry(key).or_default();
+            peak.seen = at;
+            if !unknown && peak.vram.get().is_none_or(|p| p.0 < vram) {
+                peak.vram = Bytes(vram).into();
+            }
+            for gpu in gpus {
+                if !peak.gpus.contains(&gpu) {
+                    peak.gpus.push(gpu);
+                }
+            }
+        }
+        self.peaks
+            .retain(|_, peak| at.since(peak.seen) < REMEMBER_PEAK);
+    }
+
+    fn announce_exit(&mut self, key: ProcessKey, last: Process) {
+        let peak = self.peaks.remove(&key).unwrap_or_default();
+        let exit = Exit {
+            last: Some(Box::new(last)),
+            gpus: peak.gpus,
+            status: Reading::missing(Reason::Unsupported, "only its parent is told"),
+            signal: Reading::missing(Reason::Unsupported, "only its parent is told"),
+            peak_vram: peak.vram,
+            noticed_after: self.interval,
+        };
+        self.announce(Some(key), None, Observation::Exit(exit));
+    }
+
+    fn announce_health(&mut self, gpu: &GpuUuid, health: &Health) {
+        let change = HealthChange {
+            state: health.state,
+            detail: health.detail.clone(),
+        };
+        self.announce(None, Some(gpu.clone()), Observation::Health(change));
+    }
+
+    fn announce(
+        &mut self,
+        process: Option<ProcessKey>,
+        gpu: Option<GpuUuid>,
+        observation: Observation,
+    ) {
+        let event = Event {
+            boot_id: self.boot_id.clone(),
+            agent: self.agent_id.clone(),
+            seq: self.event_seq,
+            time: now_wall(),
+            mono: now_mono(),
+            process,
+            gpu,
+            observation,
+        };
+        self.event_seq += 1;
+        self.feed.push(Update::Event(event));
+    }
+}
+
+/// The stack at what the sampler saw.
+fn wanted_at(rise: &Rise) -> Wanted {
+    Wanted {
+        process: rise.process,
+        why: if rise.is_oom {
+            StackWhy::Oom
+        } else {
+            StackWhy::NewMaximum
+        },
+        since: rise.since,
+        allocated: Some(rise.allocated),
+    }
+}
+
+/// The driver while `nvmlInit` has not returned.
+fn not_answering() -> Driver {
+    let why = Missing::new(Reason::NotRead, "the driver has not answered yet");
+    Driver {
+        version: Reading::Missing(why.clone()),
+        cuda: Reading::Missing(why.clone()),
+        gpus: Reading::Missing(why),
+    }
+}
+
+/// What stands for the UUID of a GPU that was never opened: screens tell GPUs apart by it.
+fn unnamed(index: u32) -> GpuUuid {
+    GpuUuid(format!("unknown, of the GPU with index {index}").into())
+}
+
+/// The moment on the program's clock at which the boot clock will read `mono`.
+fn instant_of(mono: u64) -> Instant {
+    Instant::now() + Duration::from_millis(mono.saturating_sub(now_mono().0))
+}

@@ -1,0 +1,251 @@
+//! What the files of a machine tell of its NVIDIA driver.
+//!
+//! Only facts here; what they mean together is judged in `mod.rs`.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::Runtime;
+
+/// Where distributions, NVIDIA's installer and the container toolkits put the library.
+const LIBRARY_FOLDERS: &[&str] = &[
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "lib/x86_64-linux-gnu",
+    "lib64",
+    "usr/lib/wsl/lib",
+    "usr/lib/nvidia",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib64-nvidia",
+    "usr/local/nvidia/lib64",
+    "usr/local/nvidia/lib",
+    "home/kubernetes/bin/nvidia/lib64",
+    "run/opengl-driver/lib",
+];
+const LIBRARY: &str = "libnvidia-ml.so.1";
+const NVIDIA_VENDOR: &str = "0x10de";
+/// modules.dep of a distribution's kernel has half a megabyte.
+const MAX_BYTES: u64 = 8 << 20;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Signs {
+    pub library: Option<PathBuf>,
+    pub library_version: Option<String>,
+    /// Of the module that runs now.
+    pub module_version: Option<String>,
+    /// The running kernel, when it has no nvidia module that could be loaded.
+    pub kernel_without_module: Option<String>,
+    pub has_nouveau: bool,
+    pub has_hardware: bool,
+    /// `/dev/nvidiactl`
+    pub has_control_file: bool,
+    /// `/dev/nvidia0` or any other number
+    pub has_gpu_file: bool,
+    /// The first device file that is not open to every user.
+    pub closed_device: Option<ClosedDevice>,
+    pub container: Option<Runtime>,
+    pub is_wsl: bool,
+    /// `/dev/dxg`, the GPU of a Windows host.
+    pub has_wsl_device: bool,
+    pub is_slurm_job: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClosedDevice {
+    pub path: PathBuf,
+    pub mode: u32,
+    /// By name, or the number where it has none.
+    pub group: String,
+}
+
+impl Signs {
+    pub fn read(root: &Path) -> Self {
+        let library = library(root);
+        let devices = devices(root);
+        let kernel = text(root, "proc/sys/kernel/osrelease").trim().to_owned();
+        let modules = text(root, "proc/modules");
+        let lower = kernel.to_ascii_lowercase();
+        Self {
+            library_version: library
+                .as_deref()
+                .and_then(|path| library_version(root, path)),
+            library,
+            module_version: module_version(root),
+            kernel_without_module: kernel_without_module(root, &kernel),
+            has_nouveau: modules.lines().any(|line| line.starts_with("nouveau ")),
+            has_hardware: has_hardware(root),
+            has_control_file: root.join("dev/nvidiactl").exists(),
+            has_gpu_file: devices.iter().any(|name| is_gpu(name)),
+            closed_device: devices.iter().find_map(|name| closed_device(root, name)),
+            container: container(root),
+            is_wsl: lower.contains("microsoft") || lower.contains("wsl"),
+            has_wsl_device: root.join("dev/dxg").exists(),
+            is_slurm_job: text(root, "proc/self/cgroup").contains("/job_"),
+        }
+    }
+
+    pub fn has_devices(&self) -> bool {
+        self.has_control_file || self.has_gpu_file
+    }
+}
+
+/// Absent and unreadable are the same here: no sign.
+fn text(root: &Path, path: &str) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = fs::File::open(root.join(path)) {
+        let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn library(root: &Path) -> Option<PathBuf> {
+    LIBRARY_FOLDERS
+        .iter()
+        .map(|folder| Path::new("/").join(folder).join(LIBRARY))
+        .find(|path| fs::symlink_metadata(below(root, path)).is_ok())
+}
+
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// `libnvidia-ml.so.1` is a link to `libnvidia-ml.so.580.159.03`; in a container the link may be missing and both
+/// stand side by side.
+fn library_version(root: &Path, library: &Path) -> Option<String> {
+    let link = below(root, library);
+    let target = fs::read_link(&link).ok();
+    let linked = target
+        .as_deref()
+        .and_then(Path::file_name)
+        .and_then(|name| name.to_str())
+        .and_then(version_in_name);
+    linked.or_else(|| {
+        fs::read_dir(link.parent()?)
+            .ok()?
+            .flatten()
+            .find_map(|entry| version_in_name(entry.file_name().to_str()?))
+    })
+}
+
+fn version_in_name(name: &str) -> Option<String> {
+    let version = name.strip_prefix("libnvidia-ml.so.")?;
+    is_version(version).then(|| version.to_owned())
+}
+
+/// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Mon …`; the open module's line has other words
+/// before the version.
+fn module_version(root: &Path) -> Option<String> {
+    let text = text(root, "proc/driver/nvidia/version");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("NVRM version:"))?;
+    line.split_whitespace()
+        .find(|word| is_version(word))
+        .map(str::to_owned)
+}
+
+fn is_version(word: &str) -> bool {
+    word.contains('.')
+        && word
+            .split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// depmod's list names every module of a kernel. Without the list nothing is said: the machine may be a container
+/// or load its modules otherwise.
+fn kernel_without_module(root: &Path, kernel: &str) -> Option<String> {
+    let list = text(root, &format!("lib/modules/{kernel}/modules.dep"));
+    let has_module = list
+        .lines()
+        .filter_map(|line| line.split(':').next()?.rsplit('/').next())
+        .any(|file| file.starts_with("nvidia.ko") || file.starts_with("nvidia-current.ko"));
+    (!list.is_empty() && !has_module).then(|| kernel.to_owned())
+}
+
+fn has_hardware(root: &Path) -> bool {
+    let Ok(devices) = fs::read_dir(root.join("sys/bus/pci/devices")) else {
+        return false;
+    };
+    devices.flatten().any(|device| {
+        let is = |file: &str, prefix: &str| {
+            fs::read_to_string(device.path().join(file)).is_ok_and(|text| text.starts_with(prefix))
+        };
+        // Display controllers only: NVIDIA makes network cards and switches as well.
+        is("vendor", NVIDIA_VENDOR) && is("class", "0x03")
+    })
+}
+
+/// The device files that NVML opens, in a stable order.
+fn devices(root: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(root.join("dev")) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name == "nvidiactl" || is_gpu(name))
+        .collect();
+    names.sort_by_key(|name| (name != "nvidiactl", name.len(), name.clone()));
+    names
+}
+
+fn is_gpu(name: &str) -> bool {
+    name.strip_prefix("nvidia")
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn closed_device(root: &Path, name: &str) -> Option<ClosedDevice> {
+    let metadata = fs::metadata(root.join("dev").join(name)).ok()?;
+    let mode = metadata.mode() & 0o7777;
+    (mode & 0o006 != 0o006).then(|| ClosedDevice {
+        path: Path::new("/dev").join(name),
+        mode,
+        group: group_name(root, metadata.gid()),
+    })
+}
+
+fn group_name(root: &Path, gid: u32) -> String {
+    let gid = gid.to_string();
+    let groups = text(root, "etc/group");
+    groups
+        .lines()
+        .map(|line| line.split(':'))
+        .find_map(|mut fields| {
+            let name = fields.next()?;
+            (fields.nth(1)? == gid).then(|| name.to_owned())
+        })
+        .unwrap_or(gid)
+}
+
+fn container(root: &Path) -> Option<Runtime> {
+    let exists = |path: &str| root.join(path).exists();
+    if exists("var/run/secrets/kubernetes.io") || exists("run/secrets/kubernetes.io") {
+        return Some(Runtime::Kubernetes);
+    }
+    if exists("run/.containerenv") {
+        return Some(Runtime::Podman);
+    }
+    if exists("singularity") || exists(".singularity.d") {
+        return Some(Runtime::Apptainer);
+    }
+    if exists(".dockerenv") {
+        return Some(Runtime::Docker);
+    }
+    let init = text(root, "proc/1/cgroup");
+    let holds = |names: &[&str]| names.iter().any(|name| init.contains(name));
+    if holds(&["kubepods"]) {
+        Some(Runtime::Kubernetes)
+    } else if holds(&["/docker"]) {
+        Some(Runtime::Docker)
+    } else if holds(&["libpod"]) {
+        Some(Runtime::Podman)
+    } else if holds(&["/lxc", "containerd", "machine.slice"]) {
+        Some(Runtime::Other)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,379 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+
+/// A root directory in which files are put one by one.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("tempdir"))
+            .with("proc/sys/kernel/osrelease", "6.8.0-50-generic\n")
+    }
+
+    fn with(self, path: &str, text: &str) -> Self {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+        fs::write(path, text).expect("write");
+        self
+    }
+
+    fn device(self, name: &str, mode: u32) -> Self {
+        let machine = self.with(&format!("dev/{name}"), "");
+        let path = machine.0.path().join("dev").join(name);
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+        machine
+    }
+
+    fn gpu(self) -> Self {
+        self.with("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
+            .with("sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n")
+    }
+
+    fn library(self, version: &str) -> Self {
+        let file = format!("libnvidia-ml.so.{version}");
+        let machine = self.with(&format!("usr/lib64/{file}"), "");
+        symlink(file, machine.0.path().join("usr/lib64/libnvidia-ml.so.1")).expect("link");
+        machine
+    }
+
+    fn module(self, version: &str) -> Self {
+        let line = format!(
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build\nGCC version: 12.3.0\n"
+        );
+        self.with("proc/driver/nvidia/version", &line)
+    }
+
+    fn says(&self, failure: &NvmlFailure) -> DriverTrouble {
+        diagnose_driver(self.0.path(), failure)
+    }
+}
+
+fn not_found() -> NvmlFailure {
+    NvmlFailure::Load(
+        "libnvidia-ml.so.1: cannot open shared object file: No such file or directory".into(),
+    )
+}
+
+const VERSION: &str = "580.159.03";
+
+#[test]
+fn no_library() {
+    assert_eq!(Machine::new().says(&not_found()), DriverTrouble::NoHardware);
+    assert_eq!(
+        Machine::new().gpu().says(&not_found()),
+        DriverTrouble::NoLibrary
+    );
+    let elsewhere = Machine::new()
+        .gpu()
+        .with("usr/local/nvidia/lib64/libnvidia-ml.so.1", "");
+    let path = PathBuf::from("/usr/local/nvidia/lib64/libnvidia-ml.so.1");
+    assert_eq!(
+        elsewhere.says(&not_found()),
+        DriverTrouble::LibraryNotOnPath { path }
+    );
+}
+
+#[test]
+fn a_network_card_of_nvidia_is_no_gpu() {
+    let machine = Machine::new()
+        .with("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+        .with("sys/bus/pci/devices/0000:01:00.0/class", "0x020700\n");
+    assert_eq!(machine.says(&not_found()), DriverTrouble::NoHardware);
+}
+
+#[test]
+fn a_broken_library_keeps_the_loaders_words() {
+    let broken = NvmlFailure::Load("/usr/lib64/libnvidia-ml.so.1: file too short".into());
+    let trouble = Machine::new().gpu().library(VERSION).says(&broken);
+    assert_eq!(
+        trouble.reason(),
+        "The NVIDIA driver library cannot be loaded: /usr/lib64/libnvidia-ml.so.1: file too short."
+    );
+}
+
+#[test]
+fn the_module_is_not_loaded() {
+    let machine = Machine::new()
+        .gpu()
+        .library(VERSION)
+        .with("proc/modules", "ext4 1 0 - Live 0x0\n");
+    let trouble = machine.says(&NvmlFailure::DriverNotLoaded);
+    assert_eq!(trouble, DriverTrouble::ModuleNotLoaded { nouveau: false });
+    assert_eq!(trouble.fix(true), ["modprobe nvidia"]);
+    assert_eq!(
+        trouble.fix(false),
+        ["ask the administrator to load the kernel module: modprobe nvidia"]
+    );
+
+    let nouveau = machine.with("proc/modules", "nouveau 1 0 - Live 0x0\n");
+    let trouble = nouveau.says(&NvmlFailure::DriverNotLoaded);
+    assert_eq!(
+        trouble.reason(),
+        "The NVIDIA kernel module is not loaded: the nouveau driver has taken the GPU."
+    );
+}
+
+#[test]
+fn the_module_is_not_built_for_a_new_kernel() {
+    let list = "lib/modules/6.8.0-50-generic/modules.dep";
+    let machine = Machine::new()
+        .gpu()
+        .library(VERSION)
+        .with(list, "kernel/fs/ext4.ko:\n");
+    let kernel = "6.8.0-50-generic".to_owned();
+    assert_eq!(
+        machine.says(&NvmlFailure::DriverNotLoaded),
+        DriverTrouble::ModuleNotBuilt { kernel }
+    );
+    let built = machine.with(list, "updates/dkms/nvidia.ko.zst: kernel/x.ko\n");
+    assert_eq!(
+        built.says(&NvmlFailure::DriverNotLoaded),
+        DriverTrouble::ModuleNotLoaded { nouveau: false }
+    );
+}
+
+#[test]
+fn a_driver_without_a_gpu_is_no_module_problem() {
+    let machine = Machine::new().library(VERSION);
+    assert_eq!(
+        machine.says(&NvmlFailure::DriverNotLoaded),
+        DriverTrouble::NoHardware
+    );
+}
+
+#[test]
+fn device_files_are_missing() {
+    let machine = Machine::new().gpu().library(VERSION).module(VERSION);
+    let path = PathBuf::from("/dev/nvidiactl");
+    assert_eq!(
+        machine.says(&NvmlFailure::DriverNotLoaded),
+        DriverTrouble::NoDeviceFile { path }
+    );
+    let machine = machine.device("nvidiactl", 0o666);
+    let path = PathBuf::from("/dev/nvidia0");
+    assert_eq!(
+        machine.says(&NvmlFailure::DriverNotLoaded),
+        DriverTrouble::NoDeviceFile { path }
+    );
+}
+
+#[test]
+fn an_upgrade_left_the_old_module_running() {
+    let machine = Machine::new()
+        .gpu()
+        .library("580.159.03")
+        .module("580.95.05");
+    let trouble = machine.says(&NvmlFailure::VersionMismatch);
+    assert_eq!(
+        trouble.reason(),
+        "Driver and library do not match: the kernel module is 580.95.05, the library 580.159.03; \
+         the driver was upgraded and the old module still runs."
+    );
+    assert_eq!(trouble.fix(true)[0], "reboot");
+}
+
+#[test]
+fn the_devices_belong_to_a_group() {
+    let gid = nix::unistd::getegid();
+    let machine = Machine::new()
+        .gpu()
+        .library(VERSION)
+        .module(VERSION)
+        .with("etc/group", &format!("root:x:12345:\nvideo:x:{gid}:ana\n"))
+        .device("nvidiactl", 0o666)
+        .device("nvidia0", 0o660);
+    let trouble = machine.says(&NvmlFailure::NoPermission);
+    assert_eq!(
+        trouble.reason(),
+        "No permission to open /dev/nvidia0 (mode 0660, group video)."
+    );
+    assert_eq!(
+        trouble.fix(false),
+        [
+            "ask the administrator to add you to the group video, then log in again: usermod -aG video $USER",
+            "or ask the administrator to open the device: chmod a+rw /dev/nvidia0",
+        ]
+    );
+    let open = machine.device("nvidia0", 0o666);
+    assert_eq!(
+        open.says(&NvmlFailure::NoPermission),
+        DriverTrouble::Refused
+    );
+}
+
+#[test]
+fn a_driver_that_counts_no_gpu() {
+    let machine = Machine::new()
+        .gpu()
+        .library(VERSION)
+        .module(VERSION)
+        .device("nvidiactl", 0o666);
+    assert_eq!(
+        machine.says(&NvmlFailure::NoGpus),
+        DriverTrouble::NoGpus { slurm: false }
+    );
+    let job = machine.with(
+        "proc/self/cgroup",
+        "0::/system.slice/slurmstepd.scope/job_7/step_0\n",
+    );
+    let trouble = job.says(&NvmlFailure::NoGpus);
+    assert_eq!(trouble, DriverTrouble::NoGpus { slurm: true });
+    assert_eq!(
+        trouble.fix(false),
+        ["ask Slurm for one: srun --gres=gpu:1 --pty gputop"]
+    );
+}
+
+#[test]
+fn a_container_without_devices() {
+    let docker = || Machine::new().gpu().module(VERSION).with(".dockerenv", "");
+    let runtime = Runtime::Docker;
+    let trouble = docker().says(&not_found());
+    assert_eq!(trouble, DriverTrouble::NotPassedIn { runtime });
+    assert!(trouble.fix(false)[0].ends_with("docker run --gpus all"));
+    assert_eq!(
+        docker()
+            .library(VERSION)
+            .says(&NvmlFailure::DriverNotLoaded),
+        DriverTrouble::NotPassedIn { runtime }
+    );
+
+    let half = docker().device("nvidiactl", 0o666).device("nvidia0", 0o666);
+    assert_eq!(
+        half.says(&not_found()),
+        DriverTrouble::LibraryNotPassedIn { runtime }
+    );
+    let text = "an internal driver error occurred".to_owned();
+    let lost = half
+        .library(VERSION)
+        .says(&NvmlFailure::Other(text.clone()));
+    assert_eq!(lost, DriverTrouble::AccessLost { runtime, text });
+    assert_eq!(
+        Machine::new().with(".dockerenv", "").says(&not_found()),
+        DriverTrouble::NoHardware
+    );
+}
+
+#[test]
+fn every_runtime_passes_gpus_in_its_own_way() {
+    let of = |path: &str, text: &str| match Machine::new().gpu().with(path, text).says(&not_found())
+    {
+        DriverTrouble::NotPassedIn { runtime } => Some(runtime),
+        _ => None,
+    };
+    assert_eq!(of("run/.containerenv", ""), Some(Runtime::Podman));
+    assert_eq!(
+        of("run/secrets/kubernetes.io/x", ""),
+        Some(Runtime::Kubernetes)
+    );
+    assert_eq!(of(".singularity.d/env", ""), Some(Runtime::Apptainer));
+    assert_eq!(
+        of("proc/1/cgroup", "0::/kubepods/besteffort/pod1/x\n"),
+        Some(Runtime::Kubernetes)
+    );
+    assert_eq!(
+        of("proc/1/cgroup", "0::/lxc.payload.web\n"),
+        Some(Runtime::Other)
+    );
+    assert_eq!(of("proc/1/cgroup", "0::/init.scope\n"), None);
+}
+
+#[test]
+fn windows_has_its_own_driver() {
+    let wsl = || {
+        Machine::new().with(
+            "proc/sys/kernel/osrelease",
+            "5.15.153.1-microsoft-standard-WSL2\n",
+        )
+    };
+    let reason = |machine: Machine| machine.says(&not_found()).reason();
+    assert_eq!(
+        reason(wsl()),
+        "Windows gives this WSL no GPU: /dev/dxg is missing."
+    );
+    assert!(reason(wsl().device("dxg", 0o666)).contains("no NVIDIA driver for this WSL"));
+    let found = wsl()
+        .device("dxg", 0o666)
+        .with("usr/lib/wsl/lib/libnvidia-ml.so.1", "");
+    let trouble = found.says(&not_found());
+    assert_eq!(
+        trouble.fix(false),
+        ["LD_LIBRARY_PATH=/usr/lib/wsl/lib:$LD_LIBRARY_PATH gputop"]
+    );
+}
+
+#[test]
+fn nvmls_errors_are_told_apart() {
+    assert_eq!(
+        NvmlFailure::from(&NvmlError::DriverNotLoaded),
+        NvmlFailure::DriverNotLoaded
+    );
+    assert_eq!(
+        NvmlFailure::from(&NvmlError::LibRmVersionMismatch),
+        NvmlFailure::VersionMismatch
+    );
+    assert!(matches!(
+        NvmlFailure::from(&NvmlError::Unknown),
+        NvmlFailure::Other(_)
+    ));
+    let absent = nvml_wrapper::Nvml::builder()
+        .lib_path("/nowhere/libnvidia-ml.so.1".as_ref())
+        .init();
+    let failure = absent
+        .as_ref()
+        .map_err(NvmlFailure::from)
+        .expect_err("no such file");
+    assert_eq!(
+        Machine::new().gpu().says(&failure),
+        DriverTrouble::NoLibrary
+    );
+}
+
+#[test]
+fn every_reason_is_a_sentence_and_no_copied_command_ends_in_a_period() {
+    let path = PathBuf::from("/dev/nvidia0");
+    let text = "text".to_owned();
+    let runtime = Runtime::Other;
+    let all = [
+        DriverTrouble::NoHardware,
+        DriverTrouble::NoLibrary,
+        DriverTrouble::LibraryNotOnPath { path: path.clone() },
+        DriverTrouble::LibraryBroken(text.clone()),
+        DriverTrouble::ModuleNotLoaded { nouveau: true },
+        DriverTrouble::ModuleNotBuilt {
+            kernel: text.clone(),
+        },
+        DriverTrouble::NoDeviceFile { path: path.clone() },
+        DriverTrouble::Mismatch {
+            library: None,
+            kernel: None,
+        },
+        DriverTrouble::NoPermission {
+            path,
+            mode: 0o600,
+            group: "root".into(),
+        },
+        DriverTrouble::Refused,
+        DriverTrouble::NoGpus { slurm: false },
+        DriverTrouble::NotPassedIn { runtime },
+        DriverTrouble::LibraryNotPassedIn { runtime },
+        DriverTrouble::AccessLost {
+            runtime,
+            text: text.clone(),
+        },
+        DriverTrouble::Wsl {
+            has_device: true,
+            has_library: true,
+        },
+        DriverTrouble::Other(text),
+    ];
+    for trouble in all {
+        assert!(trouble.reason().ends_with('.'), "{trouble:?}");
+        for fix in [trouble.fix(true), trouble.fix(false)].concat() {
+            assert!(!fix.ends_with('.'), "{fix}");
+        }
+        assert!(!trouble.fix(false).is_empty());
+    }
+}

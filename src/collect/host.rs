@@ -1,0 +1,214 @@
+//! The host line (CPU, memory, load) and what is said of the host once, in the hello.
+//!
+//! Through sysinfo, with the narrowest refresh: usage of the CPUs and memory. The frequency of each core is left
+//! out; reading it opens one file a core and costs a hundred times the rest on a big machine.
+
+use std::fs;
+use std::path::Path;
+
+use sysinfo::{CpuRefreshKind, MINIMUM_CPU_UPDATE_INTERVAL, MemoryRefreshKind, System};
+
+use crate::model::frame::SCHEMA;
+use crate::model::host::{Hello, Host, PidNamespace};
+use crate::model::reading::{Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::{Bytes, Mono, Percent};
+
+/// `PROC_PID_INIT_INO` of the kernel's include/linux/proc_ns.h: fixed for the namespace the driver counts in.
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+pub struct HostReader {
+    /// Absent on a system that sysinfo does not support.
+    system: Option<System>,
+    /// When sysinfo last took the CPU times, none before the first reading.
+    cpu_taken: Option<Mono>,
+    cpu: Reading<Percent>,
+}
+
+impl Default for HostReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HostReader {
+    pub fn new() -> Self {
+        Self {
+            system: System::new().ok(),
+            cpu_taken: None,
+            cpu: Reading::missing(Reason::NotRead, "needs two readings"),
+        }
+    }
+
+    pub fn read(&mut self, now: Mono) -> Host {
+        let Some(system) = &mut self.system else {
+            return Host {
+                at: now,
+                ..Host::default()
+            };
+        };
+        if let Some(cpu) = refresh_cpu(system, &mut self.cpu_taken, now) {
+            self.cpu = Reading::Value(cpu);
+        }
+        system.refresh_memory_specifics(MemoryRefreshKind::nothing().with_ram().with_swap());
+        Host {
+            at: now,
+            cpu: self.cpu.clone(),
+            cores: cores(system),
+            load: load(),
+            ..memory(system)
+        }
+    }
+}
+
+/// sysinfo's figure is the difference of two of its own refreshes and stands still when they are closer than its
+/// minimum; its first is the average since boot, which is dropped.
+fn refresh_cpu(system: &mut System, taken: &mut Option<Mono>, now: Mono) -> Option<Percent> {
+    // Strictly more: our milliseconds are cut to whole ones, sysinfo's are not.
+    let is_due = |at| u128::from(now.since(at).0) > MINIMUM_CPU_UPDATE_INTERVAL.as_millis();
+    if !taken.is_none_or(is_due) {
+        return None;
+    }
+    system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_usage());
+    taken
+        .replace(now)
+        .map(|_| Percent::rounded(f64::from(system.global_cpu_usage())))
+}
+
+fn cores(system: &System) -> Reading<u32> {
+    match u32::try_from(system.cpus().len()) {
+        Ok(0) | Err(_) => Reading::missing(Reason::Unknown, "/proc/stat could not be read"),
+        Ok(cores) => Reading::Value(cores),
+    }
+}
+
+/// The four memory fields.
+fn memory(system: &System) -> Host {
+    let total = system.total_memory();
+    let read = |bytes: u64| match total {
+        0 => Reading::missing(Reason::Unknown, "/proc/meminfo could not be read"),
+        _ => Reading::Value(Bytes(bytes)),
+    };
+    Host {
+        memory_total: read(total),
+        memory_used: read(total.saturating_sub(system.available_memory())),
+        swap_total: read(system.total_swap()),
+        swap_used: read(system.used_swap()),
+        ..Host::default()
+    }
+}
+
+fn load() -> Reading<Vec<f64>> {
+    System::load_average().map_or_else(
+        |_| Reading::missing(Reason::Unknown, "/proc/loadavg could not be read"),
+        |load| Reading::Value(vec![load.one, load.five, load.fifteen]),
+    )
+}
+
+/// What stays the same while an agent runs.
+pub fn hello() -> Hello {
+    Hello {
+        schema: SCHEMA,
+        requires: Vec::new(),
+        // The kernel gives a new one at every read.
+        agent: first_line(Path::new("/proc/sys/kernel/random/uuid")).unwrap_or_default(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        host: host_name(),
+        boot_id: first_line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default(),
+        kernel: first_line(Path::new("/proc/sys/kernel/osrelease")).map_or_else(
+            || {
+                Reading::missing(
+                    Reason::Unknown,
+                    "/proc/sys/kernel/osrelease could not be read",
+                )
+            },
+            Reading::Value,
+        ),
+        namespace: pid_namespace(Path::new("/proc")),
+        namespace_id: namespace_id(Path::new("/proc")),
+        ticks_per_second: procfs::ticks_per_second(),
+    }
+}
+
+/// Whether the PIDs under this /proc are the driver's.
+pub fn pid_namespace(proc_root: &Path) -> PidNamespace {
+    match fs::read_link(proc_root.join("self/ns/pid")) {
+        Ok(link) if link.as_os_str() == INITIAL_PID_NAMESPACE => PidNamespace::Host,
+        Ok(_) => PidNamespace::Container,
+        Err(_) => PidNamespace::Unknown,
+    }
+}
+
+/// The inode of our PID namespace.
+fn namespace_id(proc_root: &Path) -> Reading<u64> {
+    let link = fs::read_link(proc_root.join("self/ns/pid")).ok();
+    let id = link
+        .as_deref()
+        .and_then(Path::to_str)
+        .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
+    id.map_or_else(
+        || Reading::missing(Reason::Unknown, "/proc/self/ns/pid could not be read"),
+        Reading::Value,
+    )
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname().map_or_else(
+        |_| String::new(),
+        |name| visible(name.as_encoded_bytes(), 255),
+    )
+}
+
+fn first_line(path: &Path) -> Option<String> {
+    let text = fs::read(path).ok()?;
+    let line = text.split(|&b| b == b'\n').next()?;
+    (!line.is_empty()).then(|| visible(line, 255))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::clock::now_mono;
+
+    #[test]
+    fn cpu_needs_two_readings_and_memory_one() {
+        let mut reader = HostReader::new();
+        let first = reader.read(now_mono());
+        assert_eq!(
+            first.cpu.why().and_then(|m| m.hint.as_deref()),
+            Some("needs two readings")
+        );
+        assert!(first.memory_total.get() >= first.memory_used.get());
+        assert!(first.cores.get() >= Some(1));
+        assert_eq!(first.load.value().map(Vec::len), Some(3));
+
+        let taken = now_mono();
+        while now_mono().since(taken).0 <= 205 {
+            std::hint::spin_loop();
+        }
+        let second = reader.read(now_mono());
+        let cpu = second.cpu.get().expect("a second reading");
+        assert!((0.0..=100.5).contains(&cpu.0), "{cpu:?}");
+    }
+
+    #[test]
+    fn the_initial_namespace_is_told_from_a_container() {
+        let root = tempfile::tempdir().expect("tempdir");
+        let ns = root.path().join("self/ns");
+        assert_eq!(pid_namespace(root.path()), PidNamespace::Unknown);
+        fs::create_dir_all(&ns).expect("tree");
+        std::os::unix::fs::symlink("pid:[4026532541]", ns.join("pid")).expect("link");
+        assert_eq!(pid_namespace(root.path()), PidNamespace::Container);
+        fs::remove_file(ns.join("pid")).expect("remove");
+        std::os::unix::fs::symlink(INITIAL_PID_NAMESPACE, ns.join("pid")).expect("link");
+        assert_eq!(pid_namespace(root.path()), PidNamespace::Host);
+    }
+
+    #[test]
+    fn the_hello_names_the_boot() {
+        let hello = hello();
+        assert_eq!(hello.boot_id.len(), 36);
+        assert_eq!(hello.ticks_per_second, 100);
+        assert!(!hello.host.is_empty());
+    }
+}

@@ -1,0 +1,271 @@
+//! Memory that was recorded: what a reader read of a live process, to be read again without it.
+//!
+//! A [`Recorder`] stands between a reader and its memory and keeps every range that came. What the reader did not
+//! look at is not in the dump, so a dump holds a few hundred kilobytes of a process of many gigabytes, and nothing
+//! of what the program computes.
+//!
+//! The file is one zstd stream: a line `gputop-dump 1`, a line of JSON with the mappings and the ranges, and the
+//! bytes of the ranges one behind the other. `zstdcat FILE | head -2` shows what is in it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use serde::{Deserialize, Serialize};
+
+use super::maps::Mapping;
+use super::{Memory, MemoryError, Range};
+
+const MAGIC: &[u8] = b"gputop-dump 1\n";
+const LEVEL: i32 = 19;
+/// A bound on what a file may unpack to.
+const MOST_BYTES: u64 = 256 << 20;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Dump {
+    maps: Vec<Mapping>,
+    /// By address; neither overlapping nor touching.
+    ranges: BTreeMap<u64, Vec<u8>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    maps: Vec<Mapping>,
+    /// Address and length.
+    ranges: Vec<(u64, usize)>,
+}
+
+impl Dump {
+    /// # Errors
+    /// When the bytes are no dump.
+    pub fn from_bytes(file: &[u8]) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        zstd::Decoder::new(file)?
+            .take(MOST_BYTES)
+            .read_to_end(&mut bytes)?;
+        Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let end = rest.iter().position(|&b| b == b'\n')?;
+        let header: Header = serde_json::from_slice(rest.get(..end)?).ok()?;
+        let mut rest = rest.get(end + 1..)?;
+        let mut ranges = BTreeMap::new();
+        for (address, len) in header.ranges {
+            let (bytes, later) = rest.split_at_checked(len)?;
+            ranges.insert(address, bytes.to_vec());
+            rest = later;
+        }
+        Some(Self {
+            maps: header.maps,
+            ranges,
+        })
+    }
+
+    /// # Errors
+    /// When there is no memory to compress in.
+    pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        let header = Header {
+            maps: self.maps.clone(),
+            ranges: self
+                .ranges
+                .iter()
+                .map(|(&address, bytes)| (address, bytes.len()))
+                .collect(),
+        };
+        let mut file = MAGIC.to_vec();
+        serde_json::to_writer(&mut file, &header)?;
+        file.push(b'\n');
+        file.extend(self.ranges.values().flatten());
+        zstd::encode_all(&file[..], LEVEL)
+    }
+
+    /// Takes in one more range; where it overlaps with what is there, the newer bytes count.
+    fn insert(&mut self, address: u64, bytes: &[u8]) {
+        let (mut start, mut end) = (address, address.saturating_add(bytes.len() as u64));
+        let touching: Vec<u64> = self
+            .ranges
+            .range(..=end)
+            .rev()
+            .take_while(|(at, old)| **at + old.len() as u64 >= start)
+            .map(|(at, _)| *at)
+            .collect();
+        let old: Vec<(u64, Vec<u8>)> = touching
+            .iter()
+            .filter_map(|at| Some((*at, self.ranges.remove(at)?)))
+            .collect();
+        for (at, bytes) in &old {
+            start = start.min(*at);
+            end = end.max(at + bytes.len() as u64);
+        }
+        let mut merged = vec![0; offset(end, start)];
+        let newer = std::iter::once((&address, bytes));
+        for (at, bytes) in old.iter().rev().map(|(at, b)| (at, &b[..])).chain(newer) {
+            let from = offset(*at, start);
+            merged[from..from + bytes.len()].copy_from_slice(bytes);
+        }
+        self.ranges.insert(start, merged);
+    }
+
+    /// What is recorded from `address` on.
+    fn from(&self, address: u64) -> Option<&[u8]> {
+        let (start, bytes) = self.ranges.range(..=address).next_back()?;
+        bytes.get(offset(address, *start)..)
+    }
+
+    /// Every recorded range, to be damaged by a test.
+    pub fn bytes_mut(&mut self) -> impl Iterator<Item = (u64, &mut [u8])> {
+        self.ranges
+            .iter_mut()
+            .map(|(at, bytes)| (*at, &mut bytes[..]))
+    }
+}
+
+fn offset(address: u64, start: u64) -> usize {
+    usize::try_from(address - start).unwrap_or(usize::MAX)
+}
+
+impl Memory for Dump {
+    fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+        for range in ranges {
+            let bytes = self.from(range.address).unwrap_or_default();
+            into.extend(bytes.iter().take(range.len));
+            if bytes.len() < range.len {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+        Ok(self.maps.clone())
+    }
+}
+
+/// Memory that remembers what was read of it.
+#[derive(Debug)]
+pub struct Recorder<M> {
+    memory: M,
+    dump: RefCell<Dump>,
+}
+
+impl<M: Memory> Recorder<M> {
+    pub fn new(memory: M) -> Self {
+        Self {
+            memory,
+            dump: RefCell::default(),
+        }
+    }
+
+    /// Mappings of which nothing was read are left out: they tell of the program and of nothing that is needed.
+    pub fn into_dump(self) -> Dump {
+        let mut dump = self.dump.into_inner();
+        let ranges = &dump.ranges;
+        let is_used = |file: &str| {
+            dump.maps.iter().filter(|map| map.file == file).any(|map| {
+                let before = ranges.range(..map.end).next_back();
+                before.is_some_and(|(at, bytes)| at + bytes.len() as u64 > map.start)
+            })
+        };
+        let kept = dump
+            .maps
+            .iter()
+            .filter(|m| !m.file.is_empty() && is_used(&m.file));
+        // Where the user keeps their programs is nobody's business.
+        let bare = |map: &Mapping| Mapping {
+            file: format!("/{}", map.file_name()),
+            ..map.clone()
+        };
+        dump.maps = kept.map(bare).collect();
+        dump
+    }
+}
+
+impl<M: Memory> Memory for Recorder<M> {
+    fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+        let start = into.len();
+        self.memory.read(ranges, into)?;
+        let mut bytes = &into[start..];
+        for range in ranges {
+            let (read, rest) = bytes.split_at(range.len.min(bytes.len()));
+            if !read.is_empty() {
+                self.dump.borrow_mut().insert(range.address, read);
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+        let maps = self.memory.maps()?;
+        self.dump.borrow_mut().maps.clone_from(&maps);
+        Ok(maps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::memory::up_to;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ranges_in_any_order_read_as_the_memory_they_came_from(
+            ranges in prop::collection::vec((0u64..200, 0usize..40), 0..30), probe in 0u64..240,
+        ) {
+            let mut dump = Dump::default();
+            let mut seen = [false; 300];
+            for (address, len) in ranges {
+                let bytes: Vec<u8> = (address..address + len as u64).map(|a| a as u8).collect();
+                if !bytes.is_empty() {
+                    dump.insert(address, &bytes);
+                }
+                seen[address as usize..address as usize + len].fill(true);
+            }
+            let expected: Vec<u8> = (probe..probe + 20)
+                .take_while(|&a| seen[a as usize])
+                .map(|a| a as u8)
+                .collect();
+            prop_assert_eq!(up_to(&dump, probe, 20), Ok(expected));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = Dump::parse(&bytes);
+            let _ = Dump::from_bytes(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_dump_reads_back_what_was_recorded_and_no_other_mapping() {
+        let map = |start, file: &str| Mapping {
+            start,
+            end: start + 100,
+            file: file.into(),
+            ..Mapping::default()
+        };
+        let mut source = Dump {
+            maps: vec![
+                map(0, "/home/ana/a"),
+                map(100, "/b"),
+                map(200, "/home/ana/a"),
+                map(300, ""),
+            ],
+            ..Dump::default()
+        };
+        source.insert(10, b"abcdef");
+        source.insert(310, b"heap");
+        let recorder = Recorder::new(source);
+        recorder.maps().expect("maps");
+        assert_eq!(up_to(&recorder, 12, 99), Ok(b"cdef".to_vec()));
+        assert_eq!(up_to(&recorder, 310, 4), Ok(b"heap".to_vec()));
+        let dump = recorder.into_dump();
+        let again = Dump::from_bytes(&dump.to_bytes().expect("packed")).expect("unpacked");
+        assert_eq!(again, dump);
+        assert_eq!(again.maps, [map(0, "/a"), map(200, "/a")]);
+        assert_eq!(up_to(&again, 12, 9), Ok(b"cdef".to_vec()));
+        assert_eq!(up_to(&again, 10, 9), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,155 @@
+//! A running process, through `process_vm_readv`: up to a thousand ranges a system call, nothing stopped, nothing
+//! written, no ptrace attachment.
+//!
+//! The call is bound to a PID and not to a process: after an `exec`, or when the PID was given to another process,
+//! it reads whoever is there now. The reader of a structure must recognise it each time; see
+//! [`Attached`](crate::collect::torch::Attached).
+
+use std::io::IoSliceMut;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use procfs::ProcError;
+use procfs::process::Process;
+
+use super::access;
+use super::maps::Mapping;
+use super::{Memory, MemoryError, Range};
+use crate::model::units::Pid;
+
+/// IOV_MAX: what the kernel takes in one call.
+const MOST_RANGES: usize = 1_024;
+
+#[derive(Debug)]
+pub struct Live {
+    pid: Pid,
+    proc_root: PathBuf,
+}
+
+impl Live {
+    /// The caller answers for the process being worth reading: a forked worker carries a stale copy of its
+    /// parent's allocator that reads as valid, so only processes that the driver lists are to be opened.
+    pub fn new(proc_root: &Path, pid: Pid) -> Self {
+        Self {
+            pid,
+            proc_root: proc_root.to_owned(),
+        }
+    }
+
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// How many bytes came, which may be fewer than asked for.
+    fn read_some(&self, ranges: &[RemoteIoVec], into: &mut [u8]) -> Result<usize, MemoryError> {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.pid.0).unwrap_or(i32::MAX));
+        match process_vm_readv(pid, &mut [IoSliceMut::new(into)], ranges) {
+            Ok(count) => Ok(count),
+            Err(Errno::EFAULT) => Ok(0),
+            Err(Errno::ESRCH) => Err(MemoryError::Gone),
+            Err(Errno::EPERM | Errno::EACCES) => Err(self.denied()),
+            Err(errno) => Err(MemoryError::Refused(errno.desc().to_owned())),
+        }
+    }
+
+    fn denied(&self) -> MemoryError {
+        MemoryError::Denied(access::hint(&self.proc_root, self.pid).into())
+    }
+
+    fn proc_error(&self, error: &ProcError) -> MemoryError {
+        match error {
+            ProcError::PermissionDenied(_) => self.denied(),
+            ProcError::NotFound(_) => MemoryError::Gone,
+            ProcError::Io(error, _) if error.raw_os_error() == Some(Errno::ESRCH as i32) => {
+                MemoryError::Gone
+            }
+            other => MemoryError::Refused(other.to_string()),
+        }
+    }
+}
+
+impl Memory for Live {
+    fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
+        for batch in ranges.chunks(MOST_RANGES) {
+            let remote: Vec<RemoteIoVec> = batch
+                .iter()
+                .filter_map(|range| {
+                    Some(RemoteIoVec {
+                        base: usize::try_from(range.address).ok()?,
+                        len: range.len,
+                    })
+                })
+                .collect();
+            let wanted: usize = remote.iter().map(|range| range.len).sum();
+            let start = into.len();
+            into.resize(start + wanted, 0);
+            let read = self.read_some(&remote, &mut into[start..]);
+            into.truncate(start + read.as_ref().copied().unwrap_or_default());
+            if read? < wanted {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn maps(&self) -> Result<Vec<Mapping>, MemoryError> {
+        let dir = self.proc_root.join(self.pid.to_string());
+        let maps = Process::new_with_root(dir)
+            .and_then(|process| process.maps())
+            .map_err(|error| self.proc_error(&error))?;
+        // A process whose address space is hidden from this user has an empty list; so has one that ended but was
+        // not collected by its parent, which the first read tells.
+        if maps.0.is_empty() {
+            let probe = [RemoteIoVec { base: 0, len: 1 }];
+            return Err(self
+                .read_some(&probe, &mut [0])
+                .err()
+                .unwrap_or_else(|| self.denied()));
+        }
+        Ok(maps.0.into_iter().map(Mapping::from).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::memory::up_to;
+
+    #[test]
+    fn this_process_reads_itself_up_to_the_first_hole() {
+        let live = Live::new(Path::new("/proc"), Pid(std::process::id()));
+        let words = [1u64, 2, 3];
+        let at = words.as_ptr() as u64;
+        let ranges = [
+            Range {
+                address: at + 16,
+                len: 8,
+            },
+            Range {
+                address: at,
+                len: 8,
+            },
+            Range { address: 8, len: 8 },
+            Range {
+                address: at,
+                len: 8,
+            },
+        ];
+        let mut bytes = Vec::new();
+        live.read(&ranges, &mut bytes).expect("own memory");
+        assert_eq!(
+            bytes,
+            [[3, 0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]].concat()
+        );
+        assert_eq!(up_to(&live, 8, 8).expect("nothing there"), Vec::<u8>::new());
+        assert!(live.maps().expect("maps").iter().any(|map| map.executable));
+    }
+
+    #[test]
+    fn a_process_that_never_was_is_gone() {
+        let live = Live::new(Path::new("/proc"), Pid(0x7fff_fff0));
+        assert_eq!(up_to(&live, 0x1000, 8), Err(MemoryError::Gone));
+        assert_eq!(live.maps(), Err(MemoryError::Gone));
+    }
+}

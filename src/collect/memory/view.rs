@@ -1,0 +1,68 @@
+//! A copied piece of another process's memory, read as little-endian words.
+//!
+//! Everything beyond the copy is `None`, so that a struct cut short by an unmapped page is told from one full of
+//! zeros. Both architectures that CUDA runs on are little-endian with 64-bit pointers.
+
+/// The bytes of one struct, or of several in a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct View<'a>(pub &'a [u8]);
+
+impl<'a> View<'a> {
+    pub fn byte(self, offset: usize) -> Option<u8> {
+        self.0.get(offset).copied()
+    }
+
+    pub fn half(self, offset: usize) -> Option<u16> {
+        self.array(offset).map(u16::from_le_bytes)
+    }
+
+    pub fn int(self, offset: usize) -> Option<u32> {
+        self.array(offset).map(u32::from_le_bytes)
+    }
+
+    pub fn word(self, offset: usize) -> Option<u64> {
+        self.array(offset).map(u64::from_le_bytes)
+    }
+
+    pub fn signed(self, offset: usize) -> Option<i64> {
+        self.array(offset).map(i64::from_le_bytes)
+    }
+
+    pub fn from(self, offset: usize) -> Option<Self> {
+        self.0.get(offset..).map(View)
+    }
+
+    pub fn words(self) -> impl Iterator<Item = u64> + 'a {
+        let (words, _) = self.0.as_chunks::<8>();
+        words.iter().map(|word| u64::from_le_bytes(*word))
+    }
+
+    /// Text up to the first NUL; `None` without one.
+    pub fn text(self) -> Option<&'a str> {
+        let end = self.0.iter().position(|&b| b == 0)?;
+        std::str::from_utf8(self.0.get(..end)?).ok()
+    }
+
+    fn array<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
+        self.0.get(offset..)?.first_chunk().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_beyond_the_copy_is_absent_and_not_zero() {
+        let view = View(&[1, 0, 0, 0, 0, 0, 0, 0x80, 7]);
+        assert_eq!(view.word(0), Some(0x8000_0000_0000_0001));
+        assert_eq!(view.signed(0), Some(i64::MIN + 1));
+        assert_eq!(view.word(1), Some(0x0780_0000_0000_0000));
+        assert_eq!((view.word(2), view.int(usize::MAX)), (None, None));
+        assert_eq!(view.words().count(), 1);
+        assert_eq!(
+            (View(b"a\0b").text(), View(b"ab").text()),
+            (Some("a"), None)
+        );
+    }
+}

@@ -1,0 +1,16 @@
+//! What this host tells: readers of the kernel and of the driver.
+//!
+//! A reader turns one source into the model and nothing else: it knows no screen, keeps no history and judges
+//! nothing. What it cannot read becomes a [`Missing`](crate::model::reading::Missing) with its reason. Text of other
+//! programs leaves here harmless ([`visible`](crate::model::text::visible)) and without secrets ([`redact`]).
+
+pub mod agent;
+pub mod clock;
+pub mod driver;
+pub mod host;
+pub mod memory;
+pub mod nvml;
+pub mod process;
+pub mod python;
+pub mod redact;
+pub mod torch;

@@ -1,0 +1,512 @@
+//! What is read of one GPU, by group of the schedule. Values that cannot be true are dropped with that reason.
+
+use std::sync::Arc;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, PerformanceState,
+    TemperatureSensor, TemperatureThreshold,
+};
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_MEMORY_TEMP;
+
+use super::raw;
+use super::reason::{is_fatal, reading};
+use crate::model::gpu::{
+    Board, ContextKind, Ecc, Gpu, GpuProcess, Memory, MigInstance, Throttle, Traffic,
+};
+use crate::model::reading::{Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::{
+    Bytes, BytesPerSecond, Celsius, GpuUuid, MegaHertz, MilliJoules, MilliWatts, Mono, Percent, Pid,
+};
+
+/// No single GPU draws 20 kW; NVML has been seen to answer with all bits set.
+const MOST_MILLIWATTS: u32 = 20_000_000;
+
+fn plausible<T: PartialOrd + Copy>(value: Reading<T>, most: T) -> Reading<T> {
+    match value {
+        Reading::Value(v) if v > most => Reading::Missing(Reason::Implausible.into()),
+        other => other,
+    }
+}
+
+fn percent(value: Reading<u32>) -> Reading<Percent> {
+    plausible(value, 100).map(|v| Percent(f64::from(v)))
+}
+
+fn power(result: Result<u32, NvmlError>) -> Reading<MilliWatts> {
+    plausible(reading(result), MOST_MILLIWATTS).map(MilliWatts)
+}
+
+fn celsius(result: Result<u32, NvmlError>) -> Reading<Celsius> {
+    plausible(reading(result), 250).map(|t| Celsius(i32::try_from(t).unwrap_or(0)))
+}
+
+fn clock(result: Result<u32, NvmlError>) -> Reading<MegaHertz> {
+    plausible(reading(result), 100_000).map(MegaHertz)
+}
+
+/// Text from the driver: bounded and without control characters, as all text from outside.
+fn text(result: Result<String, NvmlError>) -> Reading<String> {
+    reading(result).map(|text| visible(text.as_bytes(), 96))
+}
+
+/// Who the GPU is: all that the first frame needs to know of it.
+pub fn open(device: &Device<'_>, index: u32) -> Result<Gpu, NvmlError> {
+    let uuid = device.uuid()?;
+    Ok(Gpu {
+        index,
+        uuid: GpuUuid(visible(uuid.as_bytes(), 96).into()),
+        name: text(device.name())
+            .value()
+            .cloned()
+            .unwrap_or_else(|| "unnamed GPU".into()),
+        ..Gpu::default()
+    })
+}
+
+/// What does not change while the driver is loaded.
+pub fn describe(device: &Device<'_>, gpu: &mut Gpu) {
+    gpu.board = Arc::new(board(device));
+    gpu.pcie.max_generation = reading(device.max_pcie_link_gen());
+    gpu.pcie.max_width = reading(device.max_pcie_link_width());
+}
+
+fn board(device: &Device<'_>) -> Board {
+    Board {
+        pci_bus: text(device.pci_info().map(|p| bus_id(&p.bus_id))),
+        minor: reading(device.minor_number()),
+        serial: text(device.serial()),
+        vbios: text(device.vbios_version()),
+        compute_capability: reading(device.cuda_compute_capability())
+            .map(|c| format!("{}.{}", c.major, c.minor)),
+        architecture: reading(device.architecture()).map(|a| a.to_string()),
+        persistence: reading(device.is_in_persistent_mode()),
+        compute_mode: reading(device.compute_mode()).map(|mode| compute_mode(&mode).into()),
+        max_sm_clock: clock(device.max_clock_info(Clock::SM)),
+        max_memory_clock: clock(device.max_clock_info(Clock::Memory)),
+        power_cap_default: power(device.power_management_limit_default()),
+        slowdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Slowdown)),
+        shutdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Shutdown)),
+    }
+}
+
+/// `00000000:3B:00.0` as `0000:3b:00`: the kernel log's Xid lines have four digits of domain and no function.
+fn bus_id(nvml: &str) -> String {
+    let lower = nvml.to_lowercase();
+    let lower = lower.strip_suffix(".0").unwrap_or(&lower);
+    match lower.split_once(':') {
+        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
+            format!("{}:{rest}", &domain[4..])
+        }
+        _ => lower.to_owned(),
+    }
+}
+
+fn compute_mode(mode: &ComputeMode) -> &'static str {
+    match mode {
+        ComputeMode::Default => "default",
+        ComputeMode::ExclusiveThread => "exclusive thread",
+        ComputeMode::Prohibited => "prohibited",
+        ComputeMode::ExclusiveProcess => "exclusive process",
+    }
+}
+
+/// The readings of every tick.
+///
+/// # Errors
+/// Only when the GPU or the driver is gone as a whole; any other failure is a reason in the reading's place.
+pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
+    gpu.memory = memory(device)?;
+    let utilization = reading(device.utilization_rates());
+    gpu.sm = percent(utilization.clone().map(|u| u.gpu));
+    gpu.memory_bandwidth = percent(utilization.map(|u| u.memory));
+    gpu.power = power(device.power_usage());
+    gpu.temperature = celsius(device.temperature(TemperatureSensor::Gpu));
+    gpu.sm_clock = clock(device.clock_info(Clock::SM));
+    gpu.memory_clock = clock(device.clock_info(Clock::Memory));
+    gpu.pstate = reading(device.performance_state()).map(pstate).and_known();
+    gpu.throttle = reading(device.current_throttle_reasons()).map(throttle);
+    for instance in &mut gpu.mig {
+        instance.memory = mig_memory(device, instance.index);
+    }
+    Ok(())
+}
+
+fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
+    match device.memory_info() {
+        Ok(info) => Ok(checked(Memory {
+            total: Bytes(info.total).into(),
+            used: Bytes(info.used).into(),
+            reserved: Bytes(info.reserved).into(),
+            free: Bytes(info.free).into(),
+        })),
+        Err(error) if is_fatal(&error) => Err(error),
+        Err(error) => Ok(memory_v1(device).unwrap_or_else(|_| {
+            let why = super::reason::missing(&error);
+            Memory {
+                total: Reading::Missing(why.clone()),
+                used: Reading::Missing(why.clone()),
+                reserved: Reading::Missing(why.clone()),
+                free: Reading::Missing(why),
+            }
+        })),
+    }
+}
+
+fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
+    let (total, free, used) = raw::memory_v1(device)?;
+    Ok(checked(Memory {
+        total: Bytes(total).into(),
+        used: Bytes(used).into(),
+        reserved: Reading::missing(Reason::Unsupported, "drivers before 510 count it as used"),
+        free: Bytes(free).into(),
+    }))
+}
+
+/// A part that is larger than the whole is dropped, so that no bar is drawn from it.
+fn checked(memory: Memory) -> Memory {
+    let Some(total) = memory.total.get() else {
+        return memory;
+    };
+    Memory {
+        used: plausible(memory.used, total),
+        reserved: plausible(memory.reserved, total),
+        free: plausible(memory.free, total),
+        total: memory.total,
+    }
+}
+
+fn pstate(state: PerformanceState) -> Option<u8> {
+    use PerformanceState as P;
+    const STATES: [PerformanceState; 16] = [
+        P::Zero,
+        P::One,
+        P::Two,
+        P::Three,
+        P::Four,
+        P::Five,
+        P::Six,
+        P::Seven,
+        P::Eight,
+        P::Nine,
+        P::Ten,
+        P::Eleven,
+        P::Twelve,
+        P::Thirteen,
+        P::Fourteen,
+        P::Fifteen,
+    ];
+    STATES
+        .iter()
+        .position(|s| *s == state)
+        .and_then(|i| u8::try_from(i).ok())
+}
+
+trait AndKnown<T> {
+    /// A value that the driver itself calls unknown is missing.
+    fn and_known(self) -> Reading<T>;
+}
+
+impl<T> AndKnown<T> for Reading<Option<T>> {
+    fn and_known(self) -> Reading<T> {
+        match self {
+            Self::Value(Some(value)) => Reading::Value(value),
+            Self::Value(None) => Reading::missing(Reason::Unknown, "the driver does not know"),
+            Self::Missing(missing) => Reading::Missing(missing),
+        }
+    }
+}
+
+fn throttle(bits: ThrottleReasons) -> Vec<Throttle> {
+    [
+        (ThrottleReasons::GPU_IDLE, Throttle::Idle),
+        (
+            ThrottleReasons::APPLICATIONS_CLOCKS_SETTING,
+            Throttle::ApplicationsClocks,
+        ),
+        (ThrottleReasons::SW_POWER_CAP, Throttle::SwPowerCap),
+        (ThrottleReasons::HW_SLOWDOWN, Throttle::HwSlowdown),
+        (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
+        (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::SwThermal),
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HwThermal),
+        (
+            ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN,
+            Throttle::HwPowerBrake,
+        ),
+        (
+            ThrottleReasons::DISPLAY_CLOCK_SETTING,
+            Throttle::DisplayClocks,
+        ),
+    ]
+    .into_iter()
+    .filter(|(bit, _)| bits.contains(*bit))
+    .map(|(_, reason)| reason)
+    .collect()
+}
+
+/// What changes rarely.
+pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
+    gpu.power_cap = power(device.enforced_power_limit());
+    gpu.fan = fan(device);
+    gpu.encoder = percent(reading(device.encoder_utilization()).map(|u| u.utilization));
+    gpu.decoder = percent(reading(device.decoder_utilization()).map(|u| u.utilization));
+    gpu.memory_temperature = memory_temperature(device);
+    gpu.pcie.generation = reading(device.current_pcie_link_gen());
+    gpu.pcie.width = reading(device.current_pcie_link_width());
+    gpu.ecc = ecc(device);
+    gpu.mig_enabled = reading(device.mig_mode()).map(|mode| mode.current == 1);
+    gpu.mig = if gpu.mig_enabled.get() == Some(true) {
+        mig(device)
+    } else {
+        Vec::new()
+    };
+}
+
+/// Data-centre cards have no fan of their own; asking for its speed is then an invalid argument.
+fn fan(device: &Device<'_>) -> Reading<Percent> {
+    match device.num_fans() {
+        Ok(0) => Reading::missing(Reason::Unsupported, "the card has no fan"),
+        _ => percent(reading(device.fan_speed(0))),
+    }
+}
+
+fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
+    let value = device
+        .field_values_for(&[FieldId(NVML_FI_DEV_MEMORY_TEMP)])
+        .and_then(|mut values| {
+            let sample = values.pop().ok_or(NvmlError::NoData)??;
+            match sample.value? {
+                SampleValue::U32(t) => Ok(t),
+                _ => Err(NvmlError::NoData),
+            }
+        });
+    // Cards without the sensor answer 0.
+    match celsius(value) {
+        Reading::Value(Celsius(0)) => Reading::Missing(Reason::Unsupported.into()),
+        other => other,
+    }
+}
+
+fn ecc(device: &Device<'_>) -> Ecc {
+    let enabled = reading(device.is_ecc_enabled()).map(|mode| mode.currently_enabled);
+    let count = |kind| reading(device.total_ecc_errors(kind, EccCounter::Volatile));
+    let rows = reading(raw::remapped_rows(device));
+    Ecc {
+        enabled,
+        corrected: count(MemoryError::Corrected),
+        uncorrected: count(MemoryError::Uncorrected),
+        remapped_correctable: rows.clone().map(|r| r.0),
+        remapped_uncorrectable: rows.clone().map(|r| r.1),
+        remap_pending: rows.clone().map(|r| r.2),
+        remap_failed: rows.map(|r| r.3),
+    }
+}
+
+fn mig(device: &Device<'_>) -> Vec<MigInstance> {
+    let most = device.mig_device_count().unwrap_or(0).min(16);
+    (0..most)
+        .filter_map(|index| mig_instance(&device.mig_device_by_index(index).ok()?, index))
+        .collect()
+}
+
+fn mig_instance(device: &Device<'_>, index: u32) -> Option<MigInstance> {
+    let (gpu_instance, compute_instance) = raw::mig_instances(device);
+    let uuid = device.uuid().ok()?;
+    Some(MigInstance {
+        index,
+        uuid: GpuUuid(visible(uuid.as_bytes(), 96).into()),
+        gpu_instance: reading(gpu_instance),
+        compute_instance: reading(compute_instance),
+        // The driver names the device "NVIDIA H200 MIG 3g.71gb".
+        profile: text(device.name())
+            .map(|name| name.rsplit(' ').next().unwrap_or_default().to_owned()),
+        memory: memory(device).unwrap_or_default(),
+    })
+}
+
+fn mig_memory(parent: &Device<'_>, index: u32) -> Memory {
+    parent
+        .mig_device_by_index(index)
+        .and_then(|device| memory(&device))
+        .unwrap_or_default()
+}
+
+/// The processes on the GPU. Utilisation carries over from the last list, since it is read more rarely.
+pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &mut raw::Buffers) {
+    let compute = raw::compute_processes(device, buffers);
+    let graphics = if graphics {
+        raw::graphics_processes(device, buffers).unwrap_or_default()
+    } else {
+        Vec::new()
+    };
+    let total = gpu.memory.total.get().unwrap_or(Bytes(u64::MAX));
+    let before = std::mem::take(&mut gpu.processes);
+    gpu.processes = reading(compute).map(|compute| {
+        let mut list: Vec<GpuProcess> = Vec::with_capacity(compute.len() + graphics.len());
+        for (kind, listed) in compute
+            .iter()
+            .map(|l| (ContextKind::Compute, l))
+            .chain(graphics.iter().map(|l| (ContextKind::Graphics, l)))
+        {
+            merge(&mut list, kind, listed, total);
+        }
+        carry_over(before.value(), &mut list);
+        list.sort_by_key(|p| p.pid);
+        list
+    });
+}
+
+fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::Listed, total: Bytes) {
+    let known = list
+        .iter_mut()
+        .find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);
+    if let Some(known) = known {
+        // Both lists give the process's whole memory, not the part of one kind.
+        if known.kind != kind {
+            known.kind = ContextKind::Mixed;
+        }
+        return;
+    }
+    list.push(GpuProcess {
+        pid: Pid(listed.pid),
+        process: None,
+        kind,
+        vram: match listed.used {
+            Some(used) => plausible(Bytes(used).into(), total),
+            None => Reading::missing(
+                Reason::Unsupported,
+                "the driver does not tell this process's memory",
+            ),
+        },
+        sm: Reading::missing(Reason::NotRead, "no sample yet"),
+        memory_bandwidth: Reading::missing(Reason::NotRead, "no sample yet"),
+        gpu_instance: listed.gpu_instance,
+        compute_instance: listed.compute_instance,
+    });
+}
+
+fn carry_over(before: Option<&Vec<GpuProcess>>, list: &mut [GpuProcess]) {
+    for process in list {
+        let old = before
+            .into_iter()
+            .flatten()
+            .find(|p| p.pid == process.pid && p.gpu_instance == process.gpu_instance);
+        if let Some(old) = old {
+            process.sm.clone_from(&old.sm);
+            process.memory_bandwidth.clone_from(&old.memory_bandwidth);
+        }
+    }
+}
+
+/// Utilisation by process since the sample with time `since`; returns the newest sample's time.
+///
+/// Samples over 100 % occur with zombies and are dropped. A process without a sample since then was idle: the
+/// driver keeps none for it.
+pub fn utilization(
+    device: &Device<'_>,
+    gpu: &mut Gpu,
+    since: u64,
+    buffers: &mut raw::Buffers,
+) -> u64 {
+    let samples = raw::process_utilization(device, since, buffers);
+    let Reading::Value(list) = &mut gpu.processes else {
+        return since;
+    };
+    let samples = match samples {
+        Ok(samples) => samples,
+        Err(error) => {
+            for process in list {
+                process.sm = Reading::Missing(super::reason::missing(&error));
+                process.memory_bandwidth = Reading::Missing(super::reason::missing(&error));
+            }
+            return since;
+        }
+    };
+    for process in list.iter_mut() {
+        let newest = samples
+            .iter()
+            .filter(|s| s.pid == process.pid.0)
+            .max_by_key(|s| s.timestamp);
+        match newest {
+            Some(sample) => {
+                process.sm = percent(sample.sm.into());
+                process.memory_bandwidth = percent(sample.memory.into());
+            }
+            None => {
+                (process.sm, process.memory_bandwidth) = (Percent(0.0).into(), Percent(0.0).into());
+            }
+        }
+    }
+    samples.iter().map(|s| s.timestamp).max().unwrap_or(since)
+}
+
+/// Counters of the last read, to make rates of.
+#[derive(Debug, Clone, Copy)]
+pub struct Counters {
+    at: Mono,
+    tx_kib: u64,
+    rx_kib: u64,
+}
+
+/// Figures of the focused GPU.
+pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> Traffic {
+    // NVML's KB is 1000 bytes here (nvml.h: "PCIe throughput in KB/s").
+    let pcie = |counter| {
+        reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
+    };
+    let counters = raw::nvlink_counters(device).map(|(tx_kib, rx_kib)| Counters {
+        at: now,
+        tx_kib,
+        rx_kib,
+    });
+    let (nvlink_tx, nvlink_rx) = nvlink(*last, &counters);
+    *last = counters.ok();
+    Traffic {
+        at: now,
+        pcie_tx: pcie(PcieUtilCounter::Send),
+        pcie_rx: pcie(PcieUtilCounter::Receive),
+        pcie_replays: reading(device.pcie_replay_counter()),
+        nvlink_tx,
+        nvlink_rx,
+        energy: reading(device.total_energy_consumption()).map(MilliJoules),
+    }
+}
+
+fn nvlink(
+    last: Option<Counters>,
+    now: &Result<Counters, NvmlError>,
+) -> (Reading<BytesPerSecond>, Reading<BytesPerSecond>) {
+    let rate = |before: u64, after: u64, ms: u64| {
+        BytesPerSecond(after.saturating_sub(before).saturating_mul(1_024 * 1_000) / ms.max(1))
+            .into()
+    };
+    match (last, now) {
+        (Some(last), Ok(now)) => {
+            let ms = now.at.since(last.at).0;
+            (
+                rate(last.tx_kib, now.tx_kib, ms),
+                rate(last.rx_kib, now.rx_kib, ms),
+            )
+        }
+        (None, Ok(_)) => {
+            let wait = || Reading::missing(Reason::NotRead, "needs two reads");
+            (wait(), wait())
+        }
+        (_, Err(error)) => {
+            let why = super::reason::missing(error);
+            (Reading::Missing(why.clone()), Reading::Missing(why))
+        }
+    }
+}
+
+/// True when a graphics context was listed.
+pub fn any_graphics(gpu: &Gpu) -> bool {
+    gpu.processes
+        .value()
+        .is_some_and(|list| list.iter().any(|p| p.kind != ContextKind::Compute))
+}

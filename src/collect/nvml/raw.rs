@@ -1,0 +1,239 @@
+//! NVML calls that the wrapper makes twice (once to ask for the count, at a millisecond each) or does not have.
+//!
+//! Unsafe lives here and only here in this folder. Each call passes a handle that the wrapper gave out for a library
+//! that is still loaded (the `Device` borrows it), and buffers whose length is passed with them.
+#![allow(unsafe_code)]
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::{NvmlError, nvml_try};
+use nvml_wrapper_sys::bindings as nvml;
+
+type ListCall = unsafe extern "C" fn(
+    nvml::nvmlDevice_t,
+    *mut u32,
+    *mut nvml::nvmlProcessInfo_t,
+) -> nvml::nvmlReturn_t;
+
+/// Processes on a GPU at most: a hostile or broken driver must not make us allocate without bound.
+const MOST_PROCESSES: u32 = 65_536;
+
+fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
+    symbol
+        .as_ref()
+        .copied()
+        .map_err(|_| NvmlError::FunctionNotFound)
+}
+
+/// Reused between calls, so that a tick does not allocate.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    processes: Vec<nvml::nvmlProcessInfo_t>,
+    samples: Vec<nvml::nvmlProcessUtilizationSample_t>,
+}
+
+/// A process as the driver lists it.
+pub struct Listed {
+    pub pid: u32,
+    pub used: Option<u64>,
+    pub gpu_instance: Option<u32>,
+    pub compute_instance: Option<u32>,
+}
+
+pub fn compute_processes(
+    device: &Device<'_>,
+    buffers: &mut Buffers,
+) -> Result<Vec<Listed>, NvmlError> {
+    let lib = device.nvml().lib();
+    let call = symbol(&lib.nvmlDeviceGetComputeRunningProcesses_v3)
+        .or_else(|_| symbol(&lib.nvmlDeviceGetComputeRunningProcesses_v2))?;
+    processes(device, call, buffers)
+}
+
+pub fn graphics_processes(
+    device: &Device<'_>,
+    buffers: &mut Buffers,
+) -> Result<Vec<Listed>, NvmlError> {
+    let lib = device.nvml().lib();
+    let call = symbol(&lib.nvmlDeviceGetGraphicsRunningProcesses_v3)
+        .or_else(|_| symbol(&lib.nvmlDeviceGetGraphicsRunningProcesses_v2))?;
+    processes(device, call, buffers)
+}
+
+fn processes(
+    device: &Device<'_>,
+    call: ListCall,
+    buffers: &mut Buffers,
+) -> Result<Vec<Listed>, NvmlError> {
+    let empty = nvml::nvmlProcessInfo_t {
+        pid: 0,
+        usedGpuMemory: 0,
+        gpuInstanceId: 0,
+        computeInstanceId: 0,
+    };
+    let mut room = u32::try_from(buffers.processes.len()).unwrap_or(0).max(32);
+    loop {
+        buffers.processes.resize(room as usize, empty);
+        let mut count = room;
+        // SAFETY: the handle is valid while `device` lives, and the buffer holds `count` entries.
+        let code = unsafe {
+            call(
+                device.handle(),
+                &raw mut count,
+                buffers.processes.as_mut_ptr(),
+            )
+        };
+        if code == nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE && room < MOST_PROCESSES {
+            room = count.saturating_add(8).clamp(room * 2, MOST_PROCESSES);
+            continue;
+        }
+        nvml_try(code)?;
+        let count = (count as usize).min(buffers.processes.len());
+        return Ok(buffers.processes[..count].iter().map(listed).collect());
+    }
+}
+
+fn listed(info: &nvml::nvmlProcessInfo_t) -> Listed {
+    // NVML_VALUE_NOT_AVAILABLE, all bits set, in both sizes.
+    let id = |id: u32| Some(id).filter(|&id| id != u32::MAX);
+    Listed {
+        pid: info.pid,
+        used: Some(info.usedGpuMemory).filter(|&used| used != u64::MAX),
+        gpu_instance: id(info.gpuInstanceId),
+        compute_instance: id(info.computeInstanceId),
+    }
+}
+
+/// Utilisation of one process over the samples since the last call, in percent as NVML gives it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    pub pid: u32,
+    /// Microseconds on the driver's clock: the next call passes the greatest one seen.
+    pub timestamp: u64,
+    pub sm: u32,
+    pub memory: u32,
+}
+
+/// The samples newer than `since`; none is no error.
+pub fn process_utilization(
+    device: &Device<'_>,
+    since: u64,
+    buffers: &mut Buffers,
+) -> Result<Vec<Sample>, NvmlError> {
+    let call = symbol(&device.nvml().lib().nvmlDeviceGetProcessUtilization)?;
+    let empty = nvml::nvmlProcessUtilizationSample_t {
+        pid: 0,
+        timeStamp: 0,
+        smUtil: 0,
+        memUtil: 0,
+        encUtil: 0,
+        decUtil: 0,
+    };
+    let mut room = u32::try_from(buffers.samples.len()).unwrap_or(0).max(128);
+    loop {
+        buffers.samples.resize(room as usize, empty);
+        let mut count = room;
+        // SAFETY: as above.
+        let code = unsafe {
+            call(
+                device.handle(),
+                buffers.samples.as_mut_ptr(),
+                &raw mut count,
+                since,
+            )
+        };
+        match code {
+            nvml::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => return Ok(Vec::new()),
+            nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE if room < MOST_PROCESSES => {
+                room = count.saturating_add(8).clamp(room * 2, MOST_PROCESSES);
+            }
+            code => {
+                nvml_try(code)?;
+                let count = (count as usize).min(buffers.samples.len());
+                return Ok(buffers.samples[..count].iter().map(sample).collect());
+            }
+        }
+    }
+}
+
+fn sample(sample: &nvml::nvmlProcessUtilizationSample_t) -> Sample {
+    Sample {
+        pid: sample.pid,
+        timestamp: sample.timeStamp,
+        sm: sample.smUtil,
+        memory: sample.memUtil,
+    }
+}
+
+/// Remapped rows: correctable, uncorrectable, pending, failed.
+pub fn remapped_rows(device: &Device<'_>) -> Result<(u32, u32, bool, bool), NvmlError> {
+    let call = symbol(&device.nvml().lib().nvmlDeviceGetRemappedRows)?;
+    let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
+    // SAFETY: four out-pointers to integers that live through the call.
+    nvml_try(unsafe {
+        call(
+            device.handle(),
+            &raw mut correctable,
+            &raw mut uncorrectable,
+            &raw mut pending,
+            &raw mut failed,
+        )
+    })?;
+    Ok((correctable, uncorrectable, pending != 0, failed != 0))
+}
+
+/// Memory by version 1 of the call: total, free, used, where used holds the driver's own part too. For drivers
+/// before 510, which have no version 2.
+pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
+    let call = symbol(&device.nvml().lib().nvmlDeviceGetMemoryInfo)?;
+    let mut info = nvml::nvmlMemory_t {
+        total: 0,
+        free: 0,
+        used: 0,
+    };
+    // SAFETY: one out-pointer to a struct of the version the symbol is for.
+    nvml_try(unsafe { call(device.handle(), &raw mut info) })?;
+    Ok((info.total, info.free, info.used))
+}
+
+/// The GPU instance and compute instance of a MIG device handle.
+pub fn mig_instances(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32, NvmlError>) {
+    let lib = device.nvml().lib();
+    let ask = |call: unsafe extern "C" fn(nvml::nvmlDevice_t, *mut u32) -> nvml::nvmlReturn_t| {
+        let mut id = 0;
+        // SAFETY: one out-pointer to an integer.
+        nvml_try(unsafe { call(device.handle(), &raw mut id) }).map(|()| id)
+    };
+    (
+        symbol(&lib.nvmlDeviceGetGpuInstanceId).and_then(ask),
+        symbol(&lib.nvmlDeviceGetComputeInstanceId).and_then(ask),
+    )
+}
+
+/// KiB sent and received over all NVLinks since the driver was loaded.
+pub fn nvlink_counters(device: &Device<'_>) -> Result<(u64, u64), NvmlError> {
+    use nvml::field_id::{
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+    };
+    let call = symbol(&device.nvml().lib().nvmlDeviceGetFieldValues)?;
+    // A scope of all ones asks for the sum over the links (nvml.h, NVML_FI_DEV_NVLINK_THROUGHPUT_*).
+    let field = |id| nvml::nvmlFieldValue_t {
+        fieldId: id,
+        scopeId: u32::MAX,
+        timestamp: 0,
+        latencyUsec: 0,
+        valueType: 0,
+        nvmlReturn: 0,
+        value: nvml::nvmlValue_t { ullVal: 0 },
+    };
+    let mut fields = [
+        field(NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX),
+        field(NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX),
+    ];
+    // SAFETY: two entries, and their number is passed.
+    nvml_try(unsafe { call(device.handle(), 2, fields.as_mut_ptr()) })?;
+    let value = |field: &nvml::nvmlFieldValue_t| {
+        // SAFETY: a u64 spans the whole union, which was zeroed; smaller kinds leave the upper bytes 0.
+        nvml_try(field.nvmlReturn).map(|()| unsafe { field.value.ullVal })
+    };
+    Ok((value(&fields[0])?, value(&fields[1])?))
+}

@@ -1,0 +1,76 @@
+//! Reading the NUL-separated lists of another process, `cmdline` and `environ`, within a bound.
+//!
+//! Both may hold megabytes. At most [`READ_LIMIT`] bytes are read, and an entry that the limit cut is dropped: a
+//! token cut in half would not be recognised as one any more.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+pub const READ_LIMIT: usize = 64 << 10;
+
+/// At most one byte more than the limit, which tells that there was more.
+pub fn read(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(READ_LIMIT).unwrap_or(u64::MAX);
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The entries of a NUL-separated list, and whether more of them followed.
+#[derive(Debug, Default, PartialEq)]
+pub struct List {
+    bytes: Vec<u8>,
+    pub cut: bool,
+}
+
+impl List {
+    pub fn read(file: File) -> io::Result<Self> {
+        read(file).map(Self::from_bytes)
+    }
+
+    pub fn from_bytes(mut bytes: Vec<u8>) -> Self {
+        let cut = bytes.len() > READ_LIMIT;
+        if cut {
+            bytes.truncate(READ_LIMIT);
+            let whole = bytes.iter().rposition(|&b| b == 0).map_or(0, |nul| nul + 1);
+            bytes.truncate(whole);
+        }
+        Self { bytes, cut }
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        let whole = self.bytes.strip_suffix(b"\0").unwrap_or(&self.bytes);
+        let some = !self.bytes.is_empty();
+        some.then(|| whole.split(|&b| b == 0)).into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_argument_is_an_entry_and_an_empty_file_has_none() {
+        let entries = |bytes: &[u8]| -> Vec<Vec<u8>> {
+            List::from_bytes(bytes.to_vec())
+                .entries()
+                .map(<[u8]>::to_vec)
+                .collect()
+        };
+        assert_eq!(entries(b""), Vec::<Vec<u8>>::new());
+        assert_eq!(
+            entries(b"a\0\0b\0"),
+            [b"a".to_vec(), b"".to_vec(), b"b".to_vec()]
+        );
+        assert_eq!(entries(b"set by prctl"), [b"set by prctl".to_vec()]);
+    }
+
+    #[test]
+    fn an_entry_cut_by_the_limit_is_dropped_whole() {
+        let mut bytes = b"first\0".to_vec();
+        bytes.resize(READ_LIMIT + 1, b'x');
+        let list = List::from_bytes(bytes);
+        assert!(list.cut);
+        assert_eq!(list.entries().collect::<Vec<_>>(), [b"first"]);
+    }
+}

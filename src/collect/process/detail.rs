@@ -1,0 +1,182 @@
+//! Everything the process screen shows of one process: read on request, answered once, never recorded.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use procfs::process::{LimitValue, Status};
+
+use super::access::Access;
+use super::bounded::List;
+use super::cgroup;
+use super::dir::Dir;
+use super::stat::{StatBuffer, StatFile};
+use crate::collect::redact;
+use crate::model::process::{Parent, ProcessDetail, ProcessKey, Variable};
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::{Bytes, Pid};
+
+/// No real tree is deeper; a fake one may be a circle.
+const MAX_PARENTS: usize = 64;
+const MAX_PATH_CHARS: usize = 4096;
+const MAX_ARGUMENT_CHARS: usize = 4096;
+const MAX_NAME_CHARS: usize = 64;
+
+/// The start time is compared before and after: what lies between is of this process or not returned at all.
+pub fn read(proc_root: &Path, key: ProcessKey) -> Result<ProcessDetail, Missing> {
+    let access = Access::new(proc_root);
+    let unreadable = |error: io::Error| access.missing("the process", &error);
+    let path = proc_root.join(key.pid.to_string());
+    let dir = Dir::open(&path).map_err(unreadable)?;
+    let stat = StatFile::open(&path.join("stat")).map_err(unreadable)?;
+    let check = || match stat.read(&mut StatBuffer::new()) {
+        Ok(stat) if stat.start == key.start => Ok(stat.parent),
+        Ok(_) => Err(Missing::new(
+            Reason::Gone,
+            "the process has ended, and its PID belongs to another",
+        )),
+        Err(error) => Err(unreadable(error)),
+    };
+    let parent = check()?;
+    let detail = ProcessDetail {
+        key,
+        parents: parents(proc_root, parent),
+        ..Reader {
+            dir: &dir,
+            access: &access,
+        }
+        .detail()
+    };
+    check()?;
+    Ok(detail)
+}
+
+struct Reader<'a> {
+    dir: &'a Dir,
+    access: &'a Access,
+}
+
+impl Reader<'_> {
+    fn detail(&self) -> ProcessDetail {
+        let status = self.dir.status();
+        let of_status = |field: fn(&Status) -> Option<u64>| match &status {
+            Ok(status) => field(status).map_or_else(
+                || {
+                    Reading::missing(
+                        Reason::Unsupported,
+                        "the kernel gives none for this process",
+                    )
+                },
+                Reading::Value,
+            ),
+            Err(error) => Reading::Missing(self.access.missing("its status", error)),
+        };
+        ProcessDetail {
+            arguments: self
+                .or_missing("the command line", self.dir.list("cmdline"))
+                .map(|l| arguments(&l)),
+            cwd: self.path("the working directory", self.dir.cwd()),
+            executable: self.path("the executable", self.dir.executable()),
+            environment: self
+                .or_missing("the environment", self.dir.list("environ"))
+                .map(|l| environment(&l)),
+            cgroup: self.cgroup(),
+            threads: of_status(|s| Some(s.threads)).map(saturating_u32),
+            open_files: self
+                .or_missing("the open files", self.dir.open_files())
+                .map(|n| saturating_u32(n as u64)),
+            open_files_limit: self.open_files_limit(),
+            swapped: of_status(|s| s.vmswap).map(kibibytes),
+            locked: of_status(|s| Some(s.vmlck? + s.vmpin.unwrap_or(0))).map(kibibytes),
+            ..ProcessDetail::default()
+        }
+    }
+
+    fn or_missing<T>(&self, what: &str, result: io::Result<T>) -> Reading<T> {
+        match result {
+            Ok(value) => Reading::Value(value),
+            Err(error) => Reading::Missing(self.access.missing(what, &error)),
+        }
+    }
+
+    fn path(&self, what: &str, path: io::Result<PathBuf>) -> Reading<String> {
+        self.or_missing(what, path)
+            .map(|path| visible(&redact::text(path.as_os_str().as_bytes()), MAX_PATH_CHARS))
+    }
+
+    fn cgroup(&self) -> Reading<String> {
+        match self.dir.cgroup() {
+            Ok(text) => cgroup::path(&text).map_or_else(
+                || Reading::missing(Reason::Unsupported, "the kernel has no control groups"),
+                Reading::Value,
+            ),
+            Err(error) => Reading::Missing(self.access.missing("the cgroup", &error)),
+        }
+    }
+
+    fn open_files_limit(&self) -> Reading<u32> {
+        match self
+            .dir
+            .limits()
+            .map(|limits| limits.max_open_files.soft_limit)
+        {
+            Ok(LimitValue::Value(limit)) => Reading::Value(saturating_u32(limit)),
+            Ok(LimitValue::Unlimited) => Reading::Value(u32::MAX),
+            Err(error) => Reading::Missing(self.access.missing("its limits", &error)),
+        }
+    }
+}
+
+fn arguments(list: &List) -> Vec<String> {
+    let mut shown: Vec<String> = redact::arguments(list.entries())
+        .iter()
+        .map(|argument| visible(argument, MAX_ARGUMENT_CHARS))
+        .collect();
+    if list.cut {
+        shown.push("…".into());
+    }
+    shown
+}
+
+/// An entry without `=` is no variable; programs that rewrite their title leave such.
+fn environment(list: &List) -> Vec<Variable> {
+    list.entries()
+        .filter_map(|entry| {
+            let equals = entry.iter().position(|&b| b == b'=')?;
+            Some(redact::variable(&entry[..equals], &entry[equals + 1..]))
+        })
+        .collect()
+}
+
+/// Nearest first, up to PID 1 or to where this user may not look.
+fn parents(proc_root: &Path, first: Pid) -> Vec<Parent> {
+    let mut parents = Vec::new();
+    let mut seen = HashSet::new();
+    let mut next = first;
+    let mut buffer = StatBuffer::new();
+    while next != Pid(0) && parents.len() < MAX_PARENTS && seen.insert(next) {
+        let path = proc_root.join(next.to_string()).join("stat");
+        let Ok(file) = StatFile::open(&path) else {
+            break;
+        };
+        let Ok(stat) = file.read(&mut buffer) else {
+            break;
+        };
+        parents.push(Parent {
+            pid: next,
+            name: visible(stat.name, MAX_NAME_CHARS),
+        });
+        next = stat.parent;
+    }
+    parents
+}
+
+fn saturating_u32(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn kibibytes(n: u64) -> Bytes {
+    Bytes(n.saturating_mul(1024))
+}

@@ -1,0 +1,67 @@
+//! `/proc/PID` of one process, through the procfs crate, with the kernel's own errors.
+//!
+//! The directory is opened once and every file through it: should the PID be recycled in between, the reads fail
+//! instead of telling of another process.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use procfs::ProcError;
+use procfs::process::{Limits, Process, Status};
+
+use super::bounded::{self, List};
+
+pub struct Dir(Process);
+
+impl Dir {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Process::new_with_root(path.to_owned())
+            .map(Self)
+            .map_err(as_io)
+    }
+
+    pub fn file(&self, name: &str) -> io::Result<File> {
+        self.0.open_relative(name).map_err(as_io)
+    }
+
+    pub fn list(&self, name: &str) -> io::Result<List> {
+        List::read(self.file(name)?)
+    }
+
+    pub fn cgroup(&self) -> io::Result<String> {
+        let bytes = bounded::read(self.file("cgroup")?)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    pub fn status(&self) -> io::Result<Status> {
+        self.0.status().map_err(as_io)
+    }
+
+    pub fn limits(&self) -> io::Result<Limits> {
+        self.0.limits().map_err(as_io)
+    }
+
+    pub fn cwd(&self) -> io::Result<PathBuf> {
+        self.0.cwd().map_err(as_io)
+    }
+
+    pub fn executable(&self) -> io::Result<PathBuf> {
+        self.0.exe().map_err(as_io)
+    }
+
+    pub fn open_files(&self) -> io::Result<usize> {
+        self.0.fd_count().map_err(as_io)
+    }
+}
+
+/// procfs folds the errno into its variants; a caller here tells reasons apart by errno.
+fn as_io(error: ProcError) -> io::Error {
+    match error {
+        ProcError::PermissionDenied(_) => Errno::EACCES.into(),
+        ProcError::NotFound(_) => Errno::ENOENT.into(),
+        ProcError::Io(error, _) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}

@@ -1,0 +1,95 @@
+//! What seldom changes of a process: its command line, user, rank, job and container.
+//!
+//! Read when a process is first seen, after an exec and twice a minute; the tick in between copies them.
+
+use std::io;
+
+use super::access::Access;
+use super::dir::Dir;
+use super::{Context, cgroup, environment};
+use crate::collect::redact;
+use crate::model::process::Process;
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::text::visible;
+
+/// How much of a command line a table row carries.
+const MAX_COMMAND_CHARS: usize = 4096;
+
+/// Fills the slow fields of `process`. The caller keeps its user id, until an exec.
+pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Context) {
+    let access = &reading.access;
+    let dir = match Dir::open(&reading.dir(process.key.pid)) {
+        Ok(dir) => dir,
+        Err(error) => return fill_missing(process, &access.missing("the process", &error)),
+    };
+    process.command = command(&dir, access);
+    process.user = match own_uid(&dir, uid) {
+        Ok(uid) => Reading::Value(reading.users.name(uid)),
+        Err(error) => Reading::Missing(access.missing("the user", &error)),
+    };
+    let cgroup = dir.cgroup();
+    process.container = match &cgroup {
+        Ok(text) => cgroup::container(text),
+        Err(error) => Reading::Missing(access.missing("the cgroup", error)),
+    };
+    let job = cgroup.ok().and_then(|text| cgroup::slurm_job(&text));
+    fill_launch(process, &dir, job, access);
+}
+
+/// A process on a GPU changes its user only by an exec, and `status` is the dearest file of all: so once.
+fn own_uid(dir: &Dir, known: &mut Option<u32>) -> io::Result<u32> {
+    let uid = match *known {
+        Some(uid) => uid,
+        None => dir.status()?.euid,
+    };
+    *known = Some(uid);
+    Ok(uid)
+}
+
+/// Every slow field gets the same reason.
+pub fn fill_missing(process: &mut Process, missing: &Missing) {
+    let text = || Reading::Missing(missing.clone());
+    process.command = text();
+    process.user = text();
+    process.job = text();
+    process.container = text();
+    process.rank = Reading::Missing(missing.clone());
+    process.local_rank = Reading::Missing(missing.clone());
+}
+
+fn fill_launch(process: &mut Process, dir: &Dir, cgroup_job: Option<String>, access: &Access) {
+    match dir.list("environ") {
+        Ok(environment) => {
+            process.rank = environment::rank(&environment);
+            process.local_rank = environment::local_rank(&environment);
+            process.visible_devices = environment::visible_devices(&environment);
+            process.job = environment::job(&environment).or(cgroup_job).map_or_else(
+                || Reading::missing(Reason::Unsupported, "no batch system left a job id"),
+                Reading::Value,
+            );
+        }
+        Err(error) => {
+            let missing = access.missing("the environment", &error);
+            process.rank = Reading::Missing(missing.clone());
+            process.local_rank = Reading::Missing(missing.clone());
+            process.visible_devices = Reading::Missing(missing.clone());
+            process.job = cgroup_job.map_or(Reading::Missing(missing), Reading::Value);
+        }
+    }
+}
+
+fn command(dir: &Dir, access: &Access) -> Reading<String> {
+    let arguments = match dir.list("cmdline") {
+        Ok(list) => list,
+        Err(error) => return Reading::Missing(access.missing("the command line", &error)),
+    };
+    let mut line = redact::arguments(arguments.entries()).join(&b' ');
+    if line.is_empty() {
+        // The kernel has none for its own threads, nor for a process whose memory is gone.
+        return Reading::missing(Reason::Unsupported, "the process has no command line");
+    }
+    if arguments.cut {
+        line.extend_from_slice(" …".as_bytes());
+    }
+    Reading::Value(visible(&line, MAX_COMMAND_CHARS))
+}

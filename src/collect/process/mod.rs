@@ -1,0 +1,172 @@
+//! Processes as the kernel describes them: those that the driver lists, or in a container those that hold a GPU's
+//! device file open.
+//!
+//! One `pread` a process and tick (`stat.rs`), everything else seldom (`facts.rs`) or on request (`detail.rs`).
+//! What the driver says of a process is not known here, and a PID of the driver is used only where it means the
+//! same as ours: in the initial PID namespace.
+//!
+//! A process that left the driver's list is watched a while longer, because the driver drops a dying process
+//! before its parent collects it: so its end is still seen, and told once.
+
+pub(in crate::collect) mod access;
+mod bounded;
+mod cgroup;
+mod cpu;
+mod detail;
+mod dir;
+mod environment;
+mod facts;
+mod local;
+pub(in crate::collect) mod stat;
+mod user;
+mod watched;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use self::detail::read as detail;
+
+use self::access::Access;
+use self::local::OpenGpus;
+use self::stat::StatBuffer;
+use self::user::UserNames;
+use self::watched::{Refreshed, Watched};
+use super::clock::boot_moment;
+use crate::model::host::PidNamespace;
+use crate::model::process::{Process, ProcessKey};
+use crate::model::reading::{Missing, Reading};
+use crate::model::units::{GpuUuid, Millis, Mono, Pid, UnixMillis};
+
+/// A process that gave up its GPU but lives on is forgotten after this; one that dies is gone much sooner.
+const WATCH_UNLISTED: Millis = Millis(5 * 60 * 1000);
+/// A bound on open files should something start and leave processes by the hundred.
+const MAX_UNLISTED: usize = 128;
+
+/// What one tick saw.
+#[derive(Debug, Default, PartialEq)]
+pub struct ProcessReadout {
+    /// Ordered by PID.
+    pub list: Vec<Process>,
+    /// Those that ended since the tick before, as they were last seen; each is told once.
+    pub ended: Vec<(ProcessKey, Process)>,
+}
+
+pub struct ProcessTable {
+    watched: BTreeMap<Pid, Watched>,
+    open_gpus: OpenGpus,
+    namespace: PidNamespace,
+    reading: Context,
+}
+
+/// What reading any process needs.
+struct Context {
+    proc_root: PathBuf,
+    access: Access,
+    users: UserNames,
+    buffer: StatBuffer,
+    boot: UnixMillis,
+    ticks_per_second: u64,
+    page_size: u64,
+}
+
+impl Context {
+    fn dir(&self, pid: Pid) -> PathBuf {
+        self.proc_root.join(pid.to_string())
+    }
+}
+
+impl ProcessTable {
+    pub fn new(proc_root: &Path, namespace: PidNamespace) -> Self {
+        Self {
+            watched: BTreeMap::new(),
+            open_gpus: OpenGpus::new(proc_root),
+            namespace,
+            reading: Context {
+                proc_root: proc_root.to_owned(),
+                access: Access::new(proc_root),
+                users: UserNames::new(),
+                buffer: StatBuffer::new(),
+                boot: boot_moment(),
+                ticks_per_second: procfs::ticks_per_second(),
+                page_size: procfs::page_size(),
+            },
+        }
+    }
+
+    /// The processes that the driver lists; to be called once a tick. In a container the driver's PIDs are another
+    /// namespace's and are ignored.
+    pub fn read(&mut self, pids: &[Pid], now: Mono) -> ProcessReadout {
+        if self.namespace == PidNamespace::Container {
+            return self.read_listed(Vec::new(), now);
+        }
+        self.read_listed(pids.to_vec(), now)
+    }
+
+    /// In a container: the processes that hold a GPU's device file open, found every few seconds.
+    pub fn local(&mut self, gpu_minors: &[(u32, GpuUuid)], now: Mono) -> ProcessReadout {
+        self.open_gpus.scan_when_due(now);
+        let mut readout = self.read_listed(self.open_gpus.pids(), now);
+        for process in &mut readout.list {
+            process.open_gpus = self.open_gpus.of(process.key.pid, gpu_minors);
+        }
+        readout
+    }
+
+    fn read_listed(&mut self, mut listed: Vec<Pid>, now: Mono) -> ProcessReadout {
+        listed.sort_unstable();
+        listed.dedup();
+        let ended = self.refresh(&listed, now);
+        let list = listed
+            .iter()
+            .map(|&pid| self.listed_process(pid, now))
+            .collect();
+        ProcessReadout { list, ended }
+    }
+
+    /// Reads every process already known, and forgets those that ended.
+    fn refresh(&mut self, listed: &[Pid], now: Mono) -> Vec<(ProcessKey, Process)> {
+        let mut ended = Vec::new();
+        let mut unlisted = 0;
+        self.watched.retain(|pid, watched| {
+            let is_listed = listed.binary_search(pid).is_ok();
+            let refreshed = watched.refresh(is_listed, now, &mut self.reading);
+            if refreshed == Refreshed::Ended {
+                ended.extend(watched.tell_end());
+            }
+            unlisted += usize::from(!is_listed);
+            let is_kept = is_listed
+                || (unlisted <= MAX_UNLISTED && watched.unlisted_for(now) < WATCH_UNLISTED);
+            is_kept && watched.is_readable()
+        });
+        ended
+    }
+
+    fn listed_process(&mut self, pid: Pid, now: Mono) -> Process {
+        if let Some(watched) = self.watched.get(&pid) {
+            return watched.process().clone();
+        }
+        match Watched::open(pid, now, &mut self.reading) {
+            Ok(watched) => self.watched.entry(pid).or_insert(watched).process().clone(),
+            Err(error) => unreadable(pid, &self.reading.access.missing("the process", &error)),
+        }
+    }
+}
+
+/// A process of which only the PID is known. Its start time is 0, which no process has, so it can be taken for no
+/// other one.
+fn unreadable(pid: Pid, missing: &Missing) -> Process {
+    let mut process = Process {
+        key: ProcessKey {
+            pid,
+            ..ProcessKey::default()
+        },
+        cpu: Reading::Missing(missing.clone()),
+        rss: Reading::Missing(missing.clone()),
+        ..Process::default()
+    };
+    facts::fill_missing(&mut process, missing);
+    process
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,410 @@
+//! Against real children where the kernel's behaviour matters, against fake trees where it cannot be arranged.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::collect::clock::now_mono;
+use crate::model::process::RunState;
+use crate::model::reading::Reason;
+use crate::model::units::{Percent, StartTicks};
+
+/// A child that is killed and collected however the test ends.
+struct Kept(Child);
+
+impl Kept {
+    fn spawn(command: &mut Command) -> Self {
+        let quiet = command.stdin(Stdio::piped()).stdout(Stdio::null());
+        Self(quiet.spawn().expect("spawn"))
+    }
+
+    fn pid(&self) -> Pid {
+        Pid(self.0.id())
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn sleeper() -> Kept {
+    Kept::spawn(Command::new("sleep").arg("1000"))
+}
+
+fn table() -> ProcessTable {
+    ProcessTable::new(Path::new("/proc"), PidNamespace::Host)
+}
+
+/// Reads until the process is as wanted.
+fn wait_for(table: &mut ProcessTable, pid: Pid, is_there: impl Fn(&Process) -> bool) -> Process {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let process = table.read(&[pid], now_mono()).list.remove(0);
+        if is_there(&process) {
+            return process;
+        }
+        assert!(Instant::now() < deadline, "still {process:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Reads until the process has this name and the command line that goes with it.
+fn wait_for_name(table: &mut ProcessTable, pid: Pid, name: &str) -> Process {
+    wait_for(table, pid, |p| {
+        p.name == name && p.command.value().is_some()
+    })
+}
+
+/// A fake /proc in which process 418 is idle.
+fn fake() -> tempfile::TempDir {
+    let root = tempfile::tempdir().expect("tempdir");
+    add(root.path(), 418, 1, 0);
+    root
+}
+
+fn add(root: &Path, pid: u32, parent: u32, ticks: u64) {
+    let dir = root.join(pid.to_string());
+    fs::create_dir_all(dir.join("fd")).expect("dir");
+    let stat = format!(
+        "{pid} (python) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 6000 9 25 1 1 1\n"
+    );
+    fs::write(dir.join("stat"), stat).expect("stat");
+    fs::write(dir.join("cmdline"), b"python\0train.py\0").expect("cmdline");
+    fs::write(dir.join("environ"), b"RANK=2\0").expect("environ");
+    fs::write(dir.join("cgroup"), b"0::/\n").expect("cgroup");
+}
+
+fn fake_table(root: &Path, namespace: PidNamespace) -> ProcessTable {
+    ProcessTable::new(root, namespace)
+}
+
+fn reason<T>(reading: &Reading<T>) -> Option<Reason> {
+    reading.why().map(|missing| missing.reason)
+}
+
+#[test]
+fn a_process_that_ended_between_ticks_is_told_once() {
+    let (mut child, mut table) = (sleeper(), table());
+    let seen = wait_for_name(&mut table, child.pid(), "sleep");
+    assert_eq!(seen.command.value().map(String::as_str), Some("sleep 1000"));
+    child.end();
+
+    let after = table.read(&[child.pid()], now_mono());
+    assert_eq!(after.ended.len(), 1);
+    assert_eq!(after.ended[0].0, seen.key);
+    assert_eq!(after.ended[0].1.command, seen.command);
+    assert_eq!(reason(&after.list[0].command), Some(Reason::Gone));
+    assert_eq!(after.list[0].key.start, StartTicks(0));
+    assert_eq!(table.read(&[], now_mono()).ended, []);
+}
+
+#[test]
+fn the_end_is_seen_although_the_driver_dropped_the_process_before() {
+    let (mut child, mut table) = (sleeper(), table());
+    table.read(&[child.pid()], now_mono());
+    assert_eq!(table.read(&[], now_mono()), ProcessReadout::default());
+    child.end();
+    assert_eq!(table.read(&[], now_mono()).ended.len(), 1);
+    assert_eq!(table.read(&[], now_mono()).ended.len(), 0);
+}
+
+#[test]
+fn a_process_that_left_its_gpu_is_forgotten_after_a_while() {
+    let (mut child, mut table) = (sleeper(), table());
+    let now = now_mono();
+    table.read(&[child.pid()], now);
+    table.read(&[], now);
+    table.read(&[], Mono(now.0 + WATCH_UNLISTED.0));
+    child.end();
+    assert_eq!(
+        table.read(&[], Mono(now.0 + WATCH_UNLISTED.0 + 1)).ended,
+        []
+    );
+}
+
+#[test]
+fn a_zombie_is_shown_while_it_holds_a_gpu_and_has_ended_when_it_does_not() {
+    let mut table = table();
+    let mut child = Kept::spawn(&mut Command::new("cat"));
+    let alive = wait_for_name(&mut table, child.pid(), "cat");
+    drop(child.0.stdin.take());
+    let zombie = wait_for(&mut table, child.pid(), |p| p.state == RunState::Zombie);
+    assert_eq!(zombie.command, alive.command);
+
+    let unlisted = table.read(&[], now_mono());
+    assert_eq!(unlisted.ended.len(), 1);
+    assert_eq!(unlisted.ended[0].1.state, RunState::Zombie);
+    child.end();
+    assert_eq!(table.read(&[], now_mono()).ended, []);
+}
+
+#[test]
+fn an_exec_changes_the_command_line_at_the_next_tick() {
+    let mut table = table();
+    let mut shell = Kept::spawn(Command::new("sh").args(["-c", "read x; exec sleep 1000"]));
+    let before = wait_for_name(&mut table, shell.pid(), "sh");
+    assert_eq!(
+        before.command.value().map(String::as_str),
+        Some("sh -c read x; exec sleep 1000")
+    );
+    let mut stdin = shell.0.stdin.take().expect("stdin");
+    stdin.write_all(b"\n").expect("write");
+    let after = wait_for_name(&mut table, shell.pid(), "sleep");
+    assert_eq!(after.key, before.key);
+    assert_eq!(
+        after.command.value().map(String::as_str),
+        Some("sleep 1000")
+    );
+}
+
+#[test]
+fn hostile_names_and_arguments_are_harmless() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let program = folder.path().join("a\x1b[2J) R 1");
+    symlink("/bin/sh", &program).expect("link");
+    let argument = OsString::from_vec(b"\xff\xe2\x80\xae--token=abc".to_vec());
+    let child = Kept::spawn(
+        Command::new(&program)
+            .arg0("\x1b]0;x\x07")
+            .args(["-c", "read x"])
+            .arg(argument),
+    );
+    let process = wait_for(&mut table(), child.pid(), |p| {
+        p.name.starts_with('a') && p.command.value().is_some()
+    });
+    assert_eq!(process.name, "a^[[2J) R 1");
+    let command = process.command.value().expect("command");
+    assert_eq!(command, "^[]0;x^G -c read x \\xff\\u{202e}--token=***");
+}
+
+#[test]
+fn an_endless_command_line_is_cut() {
+    let long = "x".repeat(100_000);
+    let child =
+        Kept::spawn(Command::new("sh").args(["-c", "read x", "name", &long, "--token", "abc"]));
+    let mut table = table();
+    let process = wait_for_name(&mut table, child.pid(), "sh");
+    assert_eq!(
+        process.command.value().map(String::as_str),
+        Some("sh -c read x name …")
+    );
+
+    let detail = super::detail(Path::new("/proc"), process.key).expect("detail");
+    let arguments = detail.arguments.value().expect("arguments");
+    assert_eq!(arguments.last().map(String::as_str), Some("…"));
+
+    let row = Kept::spawn(Command::new("sh").args(["-c", "read x", "name", &"y".repeat(5000)]));
+    let process = wait_for_name(&mut table, row.pid(), "sh");
+    let command = process.command.value().expect("command");
+    assert_eq!(command.chars().count(), 4096);
+    assert!(command.ends_with("y…"));
+}
+
+#[test]
+fn rank_and_job_come_from_the_environment() {
+    let variables = [
+        ("RANK", "3"),
+        ("LOCAL_RANK", "1"),
+        ("SLURM_JOB_ID", "81234"),
+    ];
+    let child = Kept::spawn(
+        Command::new("sleep")
+            .arg("1000")
+            .env_clear()
+            .envs(variables),
+    );
+    let process = wait_for_name(&mut table(), child.pid(), "sleep");
+    assert_eq!(process.rank.get(), Some(3));
+    assert_eq!(process.local_rank.get(), Some(1));
+    assert_eq!(process.job.value().map(String::as_str), Some("81234"));
+    let age = crate::collect::clock::now_wall().0 - process.started.0;
+    assert!((-1000..60_000).contains(&age), "{age}");
+}
+
+#[test]
+fn cpu_is_measured_between_two_ticks() {
+    let root = fake();
+    let mut table = fake_table(root.path(), PidNamespace::Host);
+    let first = table.read(&[Pid(418)], Mono(1000)).list.remove(0);
+    assert_eq!(
+        first.cpu,
+        Reading::missing(Reason::NotRead, "needs two readings")
+    );
+    assert_eq!(first.rss.get().map(|b| b.0), Some(25 * procfs::page_size()));
+    assert!((first.started.0 - boot_moment().0).abs_diff(60_000) < 1000);
+    add(root.path(), 418, 1, 150);
+    let second = table.read(&[Pid(418)], Mono(2000)).list.remove(0);
+    assert_eq!(second.cpu.get(), Some(Percent(150.0)));
+    let jumped_back = table.read(&[Pid(418)], Mono(500)).list.remove(0);
+    assert_eq!(jumped_back.cpu.get(), Some(Percent(150.0)));
+}
+
+#[test]
+fn a_hidden_process_says_who_hides_it() {
+    let root = fake();
+    fs::create_dir(root.path().join("self")).expect("self");
+    fs::write(
+        root.path().join("self/mounts"),
+        "proc /proc proc rw,hidepid=2 0 0\n",
+    )
+    .expect("mounts");
+    let mut table = fake_table(root.path(), PidNamespace::Host);
+    let readout = table.read(&[Pid(500), Pid(418), Pid(500)], Mono(0));
+    let pids: Vec<u32> = readout.list.iter().map(|p| p.key.pid.0).collect();
+    assert_eq!(pids, [418, 500]);
+    let hidden = &readout.list[1];
+    assert_eq!(reason(&hidden.command), Some(Reason::Denied));
+    assert!(
+        hidden
+            .user
+            .why()
+            .is_some_and(|m| m.to_string().contains("hidepid=2"))
+    );
+    assert_eq!(readout.list[0].rank.get(), Some(2));
+}
+
+#[test]
+fn in_a_container_the_drivers_pids_are_never_matched() {
+    let root = fake();
+    let mut table = fake_table(root.path(), PidNamespace::Container);
+    assert_eq!(table.read(&[Pid(418)], Mono(0)), ProcessReadout::default());
+}
+
+#[test]
+fn in_a_container_processes_are_found_by_their_open_device_files() {
+    let root = fake();
+    add(root.path(), std::process::id(), 1, 0);
+    add(root.path(), 77, 1, 0);
+    let open = |pid: u32, fd: u32, target: &str| {
+        symlink(target, root.path().join(format!("{pid}/fd/{fd}"))).expect("link");
+    };
+    open(418, 3, "/dev/nvidiactl");
+    open(418, 4, "/dev/nvidia1");
+    open(418, 5, "/dev/nvidia1");
+    open(418, 6, "/dev/nvidia-uvm");
+    open(77, 3, "/dev/nvidia0");
+    open(std::process::id(), 3, "/dev/nvidia1");
+    let gpus = [(0, GpuUuid("GPU-a".into())), (1, GpuUuid("GPU-b".into()))];
+
+    let mut table = fake_table(root.path(), PidNamespace::Container);
+    let readout = table.local(&gpus, Mono(0));
+    assert_eq!(readout.list.len(), 1);
+    assert_eq!(readout.list[0].key.pid, Pid(418));
+    assert_eq!(readout.list[0].open_gpus, [GpuUuid("GPU-b".into())]);
+
+    open(77, 4, "/dev/nvidia-uvm");
+    assert_eq!(table.local(&gpus, Mono(4999)).list.len(), 1);
+    assert_eq!(table.local(&gpus, Mono(5000)).list.len(), 2);
+}
+
+#[test]
+fn the_detail_shows_what_the_privacy_rule_allows() {
+    let variables = [
+        ("NCCL_DEBUG", "INFO"),
+        ("AWS_PROFILE", "secret"),
+        ("HF_TOKEN", "abc"),
+    ];
+    let mut command = Command::new("sleep");
+    let child = Kept::spawn(
+        command
+            .arg("1000")
+            .env_clear()
+            .envs(variables)
+            .current_dir("/"),
+    );
+    let process = wait_for_name(&mut table(), child.pid(), "sleep");
+    let detail = super::detail(Path::new("/proc"), process.key).expect("detail");
+
+    assert_eq!(
+        detail.arguments.value(),
+        Some(&vec!["sleep".to_owned(), "1000".to_owned()])
+    );
+    assert_eq!(detail.cwd.value().map(String::as_str), Some("/"));
+    assert!(
+        detail
+            .executable
+            .value()
+            .is_some_and(|path| path.starts_with('/'))
+    );
+    let shown: Vec<_> = detail
+        .environment
+        .value()
+        .expect("environment")
+        .iter()
+        .collect();
+    let value = |name: &str| {
+        shown
+            .iter()
+            .find(|v| v.name == name)
+            .map(|v| v.value.as_deref())
+    };
+    assert_eq!(value("NCCL_DEBUG"), Some(Some("INFO")));
+    assert_eq!(value("AWS_PROFILE"), Some(None));
+    assert_eq!(value("HF_TOKEN"), Some(None));
+    assert_eq!(
+        detail.parents.first().map(|p| p.pid),
+        Some(Pid(std::process::id()))
+    );
+    assert_eq!(detail.threads.get(), Some(1));
+    assert!(detail.open_files.get() >= Some(3));
+    assert!(detail.open_files_limit.get() >= Some(3));
+    assert!(detail.locked.get().is_some());
+    assert!(detail.swapped.get().is_some());
+    assert!(detail.cgroup.value().is_some());
+}
+
+#[test]
+fn a_recycled_pid_is_gone() {
+    let child = sleeper();
+    let mut table = table();
+    let key = table.read(&[child.pid()], now_mono()).list[0].key;
+    let older = ProcessKey {
+        start: StartTicks(key.start.0 - 1),
+        ..key
+    };
+    assert_eq!(
+        super::detail(Path::new("/proc"), older)
+            .expect_err("gone")
+            .reason,
+        Reason::Gone
+    );
+    drop(child);
+    assert_eq!(
+        super::detail(Path::new("/proc"), key)
+            .expect_err("gone")
+            .reason,
+        Reason::Gone
+    );
+}
+
+#[test]
+fn parents_in_a_circle_end() {
+    let root = fake();
+    add(root.path(), 418, 500, 0);
+    add(root.path(), 500, 501, 0);
+    add(root.path(), 501, 500, 0);
+    let key = ProcessKey {
+        pid: Pid(418),
+        start: StartTicks(6000),
+    };
+    let parents: Vec<u32> = super::detail(root.path(), key)
+        .expect("detail")
+        .parents
+        .iter()
+        .map(|p| p.pid.0)
+        .collect();
+    assert_eq!(parents, [500, 501]);
+}

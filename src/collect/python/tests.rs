@@ -1,0 +1,256 @@
+//! With real Python processes.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::model::units::Pid;
+
+/// Ended with the test.
+struct Target {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Target {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+        let output = BufReader::new(child.stdout.take().expect("its output"));
+        Self { child, output }
+    }
+
+    /// Runs a program and waits until it prints a line.
+    fn python(program: &str) -> Self {
+        let mut target = Self::start(Command::new("python3").args(["-c", program]));
+        target.line();
+        target
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
+    }
+
+    fn key(&self) -> ProcessKey {
+        key(self.child.id())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn key(pid: u32) -> ProcessKey {
+    let path = format!("/proc/{pid}/stat");
+    let start = StatFile::open(Path::new(&path))
+        .and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
+    ProcessKey {
+        pid: Pid(pid),
+        start: start.expect("its stat"),
+    }
+}
+
+fn read(reader: &mut PythonReader, key: ProcessKey) -> Stack {
+    reader.take(Wanted::asked(key)).expect("an answer")
+}
+
+const NESTED: &str = "\
+import threading
+import time
+
+def inner():
+    print('here', flush=True)
+    time.sleep(600)
+
+class Model:
+    def forward(self):
+        inner()
+
+def step(model):
+    model.forward()
+
+threading.Thread(target=time.sleep, args=(600,), name='lo\\x1bader', daemon=True).start()
+step(Model())
+";
+
+#[test]
+fn the_stack_of_a_blocked_program_names_its_functions_and_lines_in_order() {
+    let target = Target::python(NESTED);
+    let mut reader = PythonReader::default();
+    // It printed before it slept.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let stack = read(&mut reader, target.key()).expect("a stack");
+        let main = stack.main().expect("a thread");
+        assert!(main.is_main);
+        let frames: Vec<_> = main.frames.iter().map(|f| (f.line, &*f.function)).collect();
+        let last = |name: &str| frames.iter().position(|f| f.1.ends_with(name));
+        if frames.first().map(|f| f.0) != Some(6) && Instant::now() < deadline {
+            continue;
+        }
+        let lines: Vec<_> = frames.iter().map(|frame| frame.0).collect();
+        assert_eq!(lines, [6, 10, 13, 16], "{frames:?}");
+        let order = ["inner", "forward", "step", "<module>"].map(last);
+        assert_eq!(order, [Some(0), Some(1), Some(2), Some(3)]);
+        assert_eq!(main.frames[0].to_string(), "<string>:6 inner");
+        assert_eq!(
+            (stack.why, stack.process),
+            (StackWhy::Request, target.key())
+        );
+        let names: Vec<_> = stack.threads.iter().map(|t| &*t.name).collect();
+        assert_eq!(names, ["MainThread", "lo^[ader"]);
+        break;
+    }
+    assert_eq!(reader.attached.len(), 1);
+    reader.watch(&[]);
+    assert!(reader.attached.is_empty());
+}
+
+#[test]
+fn a_process_without_python_gives_the_reason() {
+    let target = Target::start(Command::new("sleep").arg("600"));
+    let why = read(&mut PythonReader::default(), target.key()).expect_err("no Python");
+    assert_eq!(why.reason, Reason::Unsupported, "{why}");
+    assert_eq!(why.to_string(), "no Python interpreter is in this process");
+}
+
+#[test]
+fn a_process_that_ended_and_one_that_took_its_number_give_the_reason() {
+    let target = Target::python(NESTED);
+    let mut reader = PythonReader::default();
+    let key = target.key();
+    let mut other = key;
+    other.start.0 += 1;
+    assert_eq!(
+        read(&mut reader, other).map_err(|why| why.reason),
+        Err(Reason::Gone)
+    );
+    read(&mut reader, key).expect("a stack");
+    drop(target);
+    assert_eq!(
+        read(&mut reader, key).map_err(|why| why.reason),
+        Err(Reason::Gone)
+    );
+}
+
+#[test]
+fn what_comes_too_late_is_not_attributed() {
+    let target = Target::python(NESTED);
+    let mut reader = PythonReader::default();
+    let at = |since, why| Wanted {
+        process: target.key(),
+        why,
+        since,
+        allocated: Some(Bytes(1)),
+    };
+    let long_ago = Mono(now_mono().0.saturating_sub(1_100));
+    assert_eq!(reader.take(at(long_ago, StackWhy::Oom)), None);
+    read(&mut reader, target.key()).expect("a stack");
+    let stack = reader.take(at(now_mono(), StackWhy::NewMaximum));
+    let stack = stack.expect("in time").expect("a stack");
+    assert!(stack.lag <= MOST_LAG);
+    assert_eq!(
+        (stack.why, stack.allocated),
+        (StackWhy::NewMaximum, Some(Bytes(1)))
+    );
+}
+
+/// `PR_SET_DUMPABLE`: then not even its own user may look, but root may.
+const SHUT: &str = "\
+import ctypes, time
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+print('shut', flush=True)
+time.sleep(600)
+";
+const TARGET: &str = "GPUTOP_TEST_SHUT";
+
+#[test]
+fn a_process_that_may_not_be_read_gives_the_reason() {
+    // The part of the reader, as a user who is not root.
+    if let Ok(pid) = std::env::var(TARGET) {
+        return refused(key(pid.parse().expect("a PID")));
+    }
+    let target = Target::python(SHUT);
+    if !nix::unistd::geteuid().is_root() {
+        return refused(target.key());
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open.clone()).expect("open to all");
+    let program = folder.path().join("tests");
+    std::fs::copy(std::env::current_exe().expect("its path"), &program).expect("a copy");
+    std::fs::set_permissions(&program, open).expect("open to all");
+    let run = Command::new(&program)
+        .args([
+            "--exact",
+            "collect::python::tests::a_process_that_may_not_be_read_gives_the_reason",
+        ])
+        .env(TARGET, target.key().pid.to_string())
+        .current_dir("/")
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn refused(key: ProcessKey) {
+    let why = read(&mut PythonReader::default(), key).expect_err("refused");
+    assert_eq!(why.reason, Reason::Denied, "{why}");
+}
+
+#[test]
+fn the_target_is_never_stopped() {
+    let mut target = Target::python(
+        "import time\nprint('here', flush=True)\ncount = 0\nend = time.monotonic() + 1\n\
+         while time.monotonic() < end:\n    count += 1\n    time.sleep(0.001)\nprint(count)\n",
+    );
+    let key = target.key();
+    let status = format!("/proc/{}/status", key.pid);
+    let watcher = std::thread::spawn(move || {
+        let mut seen = std::collections::BTreeSet::new();
+        // Until it has ended: its state is then Z, and its file gone when it was collected.
+        while let Ok(text) = std::fs::read_to_string(&status) {
+            let value = |name| {
+                let line = text.lines().find_map(|line: &str| line.strip_prefix(name));
+                line.map(|rest| rest.trim().to_owned())
+            };
+            let state = value("State:").expect("a state");
+            if state.starts_with(['Z', 'X']) {
+                break;
+            }
+            seen.insert((state, value("TracerPid:")));
+        }
+        seen
+    });
+    let mut reader = PythonReader::default();
+    let mut reads = 0;
+    while key_is_alive(key) {
+        reads += u32::from(
+            reader
+                .take(Wanted::asked(key))
+                .is_some_and(|stack| stack.is_ok()),
+        );
+    }
+    let count: u32 = target.line().parse().expect("a count");
+    let seen = watcher.join().expect("the watcher");
+    assert!(reads > 0, "nothing was read");
+    assert!(count > 50, "{count} rounds in a second");
+    for (state, tracer) in seen {
+        assert!(!state.starts_with(['t', 'T']), "{state}");
+        assert_eq!(tracer.as_deref(), Some("0"));
+    }
+}
+
+fn key_is_alive(key: ProcessKey) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", key.pid));
+    status.is_ok_and(|text| !text.contains("State:\tZ"))
+}

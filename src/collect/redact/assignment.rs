@@ -1,0 +1,237 @@
+//! `NAME=value`, `"name": "value"`, `Name: value`: wherever a name that says secret is given a value, in a shell
+//! script, in Python or JSON on a command line, in a URL's query, in an HTTP header.
+
+use std::ops::Range;
+
+use super::name::{self, Sensitivity};
+
+const MAX_DOUBTFUL: usize = 1024;
+
+/// Where the value begins in an argument that is nothing but `NAME=value` or `--name=value`, if it is to be hidden:
+/// there the value is everything up to the end, whatever it holds.
+pub fn value_of_argument(argument: &[u8]) -> Option<usize> {
+    let equals = argument.iter().position(|&b| b == b'=')?;
+    let (name, value) = (&argument[..equals], &argument[equals + 1..]);
+    let is_name = !name.is_empty()
+        && name
+            .iter()
+            .all(|b| is_name_byte(*b) || b"+/@~:".contains(b));
+    let hides = is_name && name::hides(name::sensitivity(name), value);
+    hides.then_some(equals + 1)
+}
+
+pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    let mut quotes = Quotes::default();
+    let mut at = 0;
+    while at < text.len() {
+        if !is_name_byte(text[at]) {
+            quotes.pass(text, at);
+            at += 1;
+            continue;
+        }
+        let name = at..end_of_name(text, at);
+        at = name.end;
+        if let Some(value) = value_of(text, name, quotes.open) {
+            (at..value.end).for_each(|skipped| quotes.pass(text, skipped));
+            at = at.max(value.end);
+            hidden.push(value);
+        }
+    }
+}
+
+fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<usize>> {
+    let sensitivity = name::sensitivity(&text[name.clone()]);
+    if is_bearer(&text[name.clone()]) {
+        return next_word(text, name.end);
+    }
+    let text = match sensitivity {
+        Sensitivity::Plain => return None,
+        // Only a short value can look like a secret, and hostile text must not make the search quadratic.
+        Sensitivity::Doubtful => &text[..text.len().min(name.end + MAX_DOUBTFUL)],
+        Sensitivity::Secret => text,
+    };
+    let separator = end_of_separator(text, name.end)?;
+    let quote = if text[name.end..separator].iter().any(|b| Some(*b) == quote) {
+        None
+    } else {
+        quote
+    };
+    let value = if is_header(&text[name]) && text[..separator].ends_with(b": ") {
+        separator..end_of_line(text, separator, quote)
+    } else {
+        separator..end_of_value(text, separator, quote)
+    };
+    let bare = without_quotes(&text[value.clone()]);
+    let is_hidden = name::hides(sensitivity, bare) && !is_reference(bare);
+    is_hidden.then(|| inside_quotes(text, value))
+}
+
+/// `Bearer 8f2c…` holds a token, whoever speaks of it.
+fn is_bearer(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"bearer")
+}
+
+/// Headers whose value is more than one word: `Authorization: Basic YW5h…`, `Cookie: a=b; c=d`.
+fn is_header(name: &[u8]) -> bool {
+    [
+        &b"authorization"[..],
+        b"proxy-authorization",
+        b"cookie",
+        b"set-cookie",
+    ]
+    .iter()
+    .any(|header| name.eq_ignore_ascii_case(header))
+}
+
+/// `$HF_TOKEN` and `${HF_TOKEN}` in a script name a variable, not its value.
+fn is_reference(value: &[u8]) -> bool {
+    let Some(name) = value.strip_prefix(b"$") else {
+        return false;
+    };
+    let name = name
+        .strip_prefix(b"{")
+        .and_then(|n| n.strip_suffix(b"}"))
+        .unwrap_or(name);
+    !name.is_empty()
+        && name
+            .iter()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
+}
+
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)
+}
+
+fn end_of_name(text: &[u8], start: usize) -> usize {
+    start
+        + text[start..]
+            .iter()
+            .take_while(|b| is_name_byte(**b))
+            .count()
+}
+
+/// Behind `name`, `"name"`, `['name']`: the `=`, `:`, `:=` or `=>` and the blanks around it.
+fn end_of_separator(text: &[u8], name_end: usize) -> Option<usize> {
+    let skip =
+        |from: usize, of: &[u8]| from + text[from..].iter().take_while(|b| of.contains(b)).count();
+    let closed = skip(name_end, b"\\\"'])");
+    let start = skip(closed, b" \t");
+    let end = skip(start, b":=>");
+    let is_separator = matches!(text.get(start), Some(b':' | b'='));
+    // `token://` is a scheme.
+    let is_scheme = text[end..].starts_with(b"//");
+    (is_separator && !is_scheme).then(|| skip(end, b" \t"))
+}
+
+fn next_word(text: &[u8], from: usize) -> Option<Range<usize>> {
+    let start = from
+        + text[from..]
+            .iter()
+            .take_while(|b| b" \t".contains(b))
+            .count();
+    let end = end_of_value(text, start, None);
+    (start > from && end > start).then_some(start..end)
+}
+
+fn end_of_line(text: &[u8], start: usize, quote: Option<u8>) -> usize {
+    let ends = |b: u8| b == b'\n' || b == b'\r' || b == b'"' || Some(b) == quote;
+    text[start..]
+        .iter()
+        .position(|&b| ends(b))
+        .map_or(text.len(), |n| start + n)
+}
+
+/// As a shell reads a word: quoted and bare pieces side by side, up to a blank or an operator. Inside quotes that
+/// were opened before the name, the closing one ends it.
+fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
+    if let Some(quote) = escaped_quote(&text[start..]) {
+        return end_of_escaped(text, start, quote);
+    }
+    let mut at = start;
+    while let Some(&byte) = text.get(at) {
+        at = match byte {
+            b if Some(b) == outer => return at,
+            b'"' | b'\'' | b'`' => {
+                let end = end_of_quoted(text, at);
+                // Python and JSON go on; in a shell a bare piece may be joined to a quoted one.
+                if text.get(end).is_none_or(|b| b",:)]}".contains(b)) {
+                    return end;
+                }
+                end
+            }
+            b'\\' => at + 2,
+            b if b.is_ascii_whitespace() || b"&;|<>".contains(&b) => return at,
+            _ => at + 1,
+        };
+    }
+    text.len()
+}
+
+/// Behind the closing quote, or the end of the text.
+fn end_of_quoted(text: &[u8], open: usize) -> usize {
+    let mut at = open + 1;
+    while at < text.len() {
+        match text[at] {
+            b'\\' => at += 2,
+            b if b == text[open] => return at + 1,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+/// `\"` in JSON that is itself quoted.
+fn escaped_quote(value: &[u8]) -> Option<u8> {
+    match value {
+        [b'\\', quote @ (b'"' | b'\''), ..] => Some(*quote),
+        _ => None,
+    }
+}
+
+fn end_of_escaped(text: &[u8], start: usize, quote: u8) -> usize {
+    let body = start + 2;
+    text[body..]
+        .windows(2)
+        .position(|pair| pair == [b'\\', quote])
+        .map_or(text.len(), |n| body + n + 2)
+}
+
+fn without_quotes(value: &[u8]) -> &[u8] {
+    for quote in [&b"\\\""[..], b"\\'", b"\"", b"'", b"`"] {
+        let inner = value
+            .strip_prefix(quote)
+            .and_then(|v| v.strip_suffix(quote));
+        if let Some(inner) = inner {
+            return inner;
+        }
+    }
+    value
+}
+
+/// The quotes stay, so that the line still reads as what it is.
+fn inside_quotes(text: &[u8], value: Range<usize>) -> Range<usize> {
+    let bytes = &text[value.clone()];
+    let quotes = (bytes.len() - without_quotes(bytes).len()) / 2;
+    value.start + quotes..value.end - quotes
+}
+
+/// Which quote is open while a text is passed from left to right.
+#[derive(Default)]
+struct Quotes {
+    open: Option<u8>,
+}
+
+impl Quotes {
+    fn pass(&mut self, text: &[u8], at: usize) {
+        let byte = text[at];
+        let is_escaped = at > 0 && text[at - 1] == b'\\';
+        if !matches!(byte, b'"' | b'\'' | b'`') || is_escaped {
+            return;
+        }
+        match self.open {
+            None => self.open = Some(byte),
+            Some(open) if open == byte => self.open = None,
+            Some(_) => {}
+        }
+    }
+}

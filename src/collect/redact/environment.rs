@@ -1,0 +1,91 @@
+//! The allow-list of the environment: variables that explain a GPU program and hold no secrets.
+
+use super::{name, text};
+use crate::model::process::Variable;
+use crate::model::text::visible;
+
+const MAX_NAME_CHARS: usize = 256;
+const MAX_VALUE_CHARS: usize = 4096;
+
+/// A variable that begins so carries its value.
+const PREFIXES: &[&str] = &[
+    "ACCELERATE_",
+    "CUBLAS_",
+    "CUBLASLT_",
+    "CUDA_",
+    "CUDNN_",
+    "DEEPSPEED_",
+    "FI_",
+    "FSDP_",
+    "GLOO_",
+    "GOMP_",
+    "HIP_",
+    "HSA_",
+    "JAX_",
+    "KMP_",
+    "MKL_",
+    "NCCL_",
+    "NUMBA_",
+    "NVIDIA_",
+    "NVSHMEM_",
+    "NVTE_",
+    "OMP_",
+    "OMPI_COMM_WORLD_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "ROCR_",
+    "SLURM_CPUS_",
+    "SLURM_GPUS",
+    "SLURM_JOB",
+    "SLURM_MEM_",
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+    "SLURM_STEP_",
+    "TF_",
+    "TORCH",
+    "TRITON_",
+    "UCX_",
+    "VLLM_",
+    "XLA_",
+];
+
+const NAMES: &[&str] = &[
+    "CONDA_DEFAULT_ENV",
+    "CONDA_PREFIX",
+    "GROUP_RANK",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "LSB_JOBID",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "MALLOC_CONF",
+    "NODE_RANK",
+    "PATH",
+    "PBS_JOBID",
+    "PYTHONPATH",
+    "RANK",
+    "SLURM_LOCALID",
+    "SLURM_PROCID",
+    "TOKENIZERS_PARALLELISM",
+    "VIRTUAL_ENV",
+    "WORLD_SIZE",
+];
+
+/// Whatever the allow-list says, a name that says secret shows no value, and an allowed value loses credentials.
+pub fn variable(variable: &[u8], value: &[u8]) -> Variable {
+    let shown = is_allowed(variable) && !name::hides(name::sensitivity(variable), value);
+    Variable {
+        name: visible(variable, MAX_NAME_CHARS),
+        value: shown.then(|| visible(&text(value), MAX_VALUE_CHARS)),
+    }
+}
+
+fn is_allowed(name: &[u8]) -> bool {
+    PREFIXES
+        .iter()
+        .any(|prefix| name.starts_with(prefix.as_bytes()))
+        || NAMES.iter().any(|allowed| name == allowed.as_bytes())
+}

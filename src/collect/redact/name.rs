@@ -1,0 +1,280 @@
+//! What the name of a flag or a variable says of its value.
+
+/// How a value is to be treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sensitivity {
+    Plain,
+    /// `--key`, `sig`: a file name or a sort key as often as a secret, so the value decides.
+    Doubtful,
+    Secret,
+}
+
+/// Endings of a name written small and without separators: `WANDB_API_KEY` ends in `apikey`, `pgPassword` in
+/// `password`. An ending such as `_FILE` or `_PATH` behind them makes the name a plain one.
+const SECRET_ENDINGS: &[&str] = &[
+    "accesskey",
+    "accountkey",
+    "apikey",
+    "authkey",
+    "authorization",
+    "bearer",
+    "connectionstring",
+    "cookie",
+    "credential",
+    "credentials",
+    "encryptionkey",
+    "jwt",
+    "licensekey",
+    "masterkey",
+    "passcode",
+    "passphrase",
+    "passwd",
+    "password",
+    "passwords",
+    "privatekey",
+    "pwd",
+    "secret",
+    "secretkey",
+    "secrets",
+    "servicekey",
+    "sessionkey",
+    "sharedkey",
+    "signingkey",
+    "storagekey",
+    "token",
+];
+
+const DOUBTFUL_ENDINGS: &[&str] = &[
+    "auth",
+    "key",
+    "otp",
+    "pat",
+    "sessionid",
+    "sid",
+    "sig",
+    "signature",
+];
+
+/// Words before `token` that make it one of a tokenizer.
+const VOCABULARY: &[&str] = &[
+    "add",
+    "audio",
+    "bos",
+    "class",
+    "cls",
+    "decoder",
+    "eod",
+    "eos",
+    "eot",
+    "first",
+    "image",
+    "img",
+    "initializer",
+    "instance",
+    "last",
+    "mask",
+    "max",
+    "min",
+    "modifier",
+    "new",
+    "next",
+    "num",
+    "pad",
+    "per",
+    "placeholder",
+    "prefix",
+    "sep",
+    "special",
+    "start",
+    "stop",
+    "suffix",
+    "trigger",
+    "unk",
+    "video",
+    "end",
+];
+
+/// Words before `pass` that make it a run over the data.
+const RUNS: &[&str] = &[
+    "backward", "bypass", "first", "forward", "multi", "second", "single", "third",
+];
+
+/// Names that end like a secret and are none.
+const PLAIN: &[&str] = &["pwd", "oldpwd"];
+
+/// A flag that takes no value, so that the argument behind it is its own: `--use-auth-token`, `--no-password`.
+pub fn is_switch(name: &[u8]) -> bool {
+    const SWITCHES: &[&str] = &[
+        "disable", "enable", "no", "require", "skip", "use", "with", "without",
+    ];
+    words(name)
+        .first()
+        .is_some_and(|first| SWITCHES.contains(&first.as_str()))
+}
+
+pub fn sensitivity(name: &[u8]) -> Sensitivity {
+    let words = words(name);
+    let joined = words.concat();
+    if PLAIN.contains(&joined.as_str()) {
+        return Sensitivity::Plain;
+    }
+    let (before, last) = match words.split_last() {
+        Some((last, before)) => (before.last().map_or("", String::as_str), last.as_str()),
+        None => return Sensitivity::Plain,
+    };
+    let is_ordinary = match last {
+        "token" => VOCABULARY.contains(&before),
+        "pass" => RUNS.contains(&before),
+        _ => false,
+    };
+    if is_ordinary {
+        Sensitivity::Plain
+    } else if last == "pass" || ends_in(&joined, SECRET_ENDINGS) {
+        Sensitivity::Secret
+    } else if ends_in(last, DOUBTFUL_ENDINGS) {
+        Sensitivity::Doubtful
+    } else {
+        Sensitivity::Plain
+    }
+}
+
+/// Whether the value of a name with this sensitivity is to be hidden.
+pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
+    match sensitivity {
+        Sensitivity::Plain => false,
+        Sensitivity::Doubtful => looks_secret(value),
+        Sensitivity::Secret => !is_harmless(value),
+    }
+}
+
+/// A switch's value, nothing, or a small number: the id of a token, a count of passes.
+fn is_harmless(value: &[u8]) -> bool {
+    const WORDS: &[&str] = &[
+        "", "true", "false", "yes", "no", "none", "null", "on", "off",
+    ];
+    let is_word = WORDS
+        .iter()
+        .any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
+    is_word || (value.len() <= 2 && value.iter().all(u8::is_ascii_digit))
+}
+
+/// Long, of one piece, and too mixed for a word or a file name.
+fn looks_secret(value: &[u8]) -> bool {
+    let is_one_piece = value
+        .iter()
+        .all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~".contains(b));
+    let is_path = value.starts_with(b"/") || value.starts_with(b".") || value.starts_with(b"~");
+    value.len() >= 16 && is_one_piece && !is_path && is_mixed(value)
+}
+
+fn is_mixed(value: &[u8]) -> bool {
+    let has = |class: fn(&u8) -> bool| value.iter().any(class);
+    let changes = value
+        .windows(2)
+        .filter(|pair| pair.iter().all(u8::is_ascii_alphanumeric))
+        .filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit())
+        .count();
+    changes >= 5
+        || (has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit))
+}
+
+fn ends_in(name: &str, endings: &[&str]) -> bool {
+    endings.iter().any(|ending| name.ends_with(ending))
+}
+
+/// The words of a name, small: `--apiKey`, `API_KEY` and `wandb.api-key` all end in `api`, `key`.
+fn words(name: &[u8]) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut was_small = false;
+    for &byte in name {
+        let starts_hump = byte.is_ascii_uppercase() && was_small;
+        if (!byte.is_ascii_alphanumeric() || starts_hump) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if byte.is_ascii_alphanumeric() {
+            word.push(char::from(byte.to_ascii_lowercase()));
+        }
+        was_small = byte.is_ascii_lowercase();
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_say_secret() {
+        for name in [
+            "--api-key",
+            "--apiKey",
+            "-token",
+            "HF_TOKEN",
+            "WANDB_API_KEY",
+            "wandb.api_key",
+            "AWS_SECRET_ACCESS_KEY",
+            "PGPASSWORD",
+            "MYSQL_PWD",
+            "--password",
+            "--db_passwd",
+            "client_secret",
+            "SMTP_PASS",
+            "authToken",
+            "Authorization",
+            "--hub-token",
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "GOOGLE_CREDENTIALS",
+        ] {
+            assert_eq!(sensitivity(name.as_bytes()), Sensitivity::Secret, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_only_sound_like_it() {
+        for name in [
+            "--tokenizer",
+            "--max-tokens",
+            "--pad_token",
+            "--eos-token-id",
+            "--num_tokens",
+            "--placeholder_token",
+            "--passes",
+            "--forward-pass",
+            "--author",
+            "--keyboard",
+            "--secretary",
+            "PWD",
+            "--password-file",
+            "HF_TOKEN_PATH",
+            "--compass",
+            "--monkeys",
+            "--token-type",
+            "GIT_AUTHOR",
+        ] {
+            assert_eq!(sensitivity(name.as_bytes()), Sensitivity::Plain, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_doubtful_name_leaves_the_question_to_the_value() {
+        assert_eq!(sensitivity(b"--key"), Sensitivity::Doubtful);
+        for (value, is_hidden) in [
+            ("server.key", false),
+            ("image", false),
+            ("/etc/ssl/private/a1b2c3d4e5f6.pem", false),
+            ("resnet50-imagenet-2024-run3", false),
+            ("9f8e7d6c5b4a39281706f5e4d3c2b1a0", true),
+            ("AbCdEfGh1234567890xY", true),
+        ] {
+            assert_eq!(
+                hides(Sensitivity::Doubtful, value.as_bytes()),
+                is_hidden,
+                "{value}"
+            );
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Tokens that are known by their shape: the prefix their issuer gives them.
+
+use std::ops::Range;
+
+struct Shape {
+    prefix: &'static [u8],
+    /// The least length of one run of letters and digits behind the prefix.
+    least: usize,
+    /// What may stand in it besides letters and digits.
+    also: &'static [u8],
+}
+
+const fn shape(prefix: &'static str, least: usize, also: &'static str) -> Shape {
+    Shape {
+        prefix: prefix.as_bytes(),
+        least,
+        also: also.as_bytes(),
+    }
+}
+
+/// Hugging Face, OpenAI and Anthropic, Stripe, GitHub, GitLab, AWS, Slack, Google, npm, PyPI, Docker, SendGrid,
+/// DigitalOcean, Replicate, NVIDIA, Groq, Weights & Biases, JSON web tokens.
+const SHAPES: &[Shape] = &[
+    shape("hf_", 16, ""),
+    shape("api_org_", 16, ""),
+    shape("sk-", 16, "-_"),
+    shape("sk_live_", 16, ""),
+    shape("sk_test_", 16, ""),
+    shape("rk_live_", 16, ""),
+    shape("ghp_", 16, ""),
+    shape("gho_", 16, ""),
+    shape("ghu_", 16, ""),
+    shape("ghs_", 16, ""),
+    shape("ghr_", 16, ""),
+    shape("github_pat_", 16, "_"),
+    shape("glpat-", 16, "-_"),
+    shape("AKIA", 16, ""),
+    shape("ASIA", 16, ""),
+    shape("xoxa-", 10, "-"),
+    shape("xoxb-", 10, "-"),
+    shape("xoxp-", 10, "-"),
+    shape("xoxs-", 10, "-"),
+    shape("xapp-", 10, "-"),
+    shape("AIza", 16, "-_"),
+    shape("ya29.", 16, "-_."),
+    shape("npm_", 16, ""),
+    shape("pypi-", 16, "-_"),
+    shape("dckr_pat_", 16, "-_"),
+    shape("SG.", 16, "-_."),
+    shape("dop_v1_", 16, ""),
+    shape("r8_", 16, ""),
+    shape("nvapi-", 16, "-_"),
+    shape("gsk_", 16, ""),
+    shape("wandb_v1_", 16, "_"),
+    shape("eyJ", 16, "-_.="),
+];
+
+/// How far behind a prefix a run is looked for: hostile text must not make the search quadratic.
+const LOOK_AHEAD: usize = 512;
+
+impl Shape {
+    fn may_hold(&self, byte: u8) -> bool {
+        byte.is_ascii_alphanumeric() || self.also.contains(&byte)
+    }
+}
+
+const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
+
+pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    let mut at = 0;
+    while at < text.len() {
+        match starts_at(text, at) {
+            Some(end) => {
+                hidden.push(at..end);
+                at = end;
+            }
+            None => at += 1,
+        }
+    }
+    private_keys(text, hidden);
+}
+
+/// The end of the token that begins here.
+fn starts_at(text: &[u8], at: usize) -> Option<usize> {
+    let before = at.checked_sub(1).map_or(b' ', |i| text[i]);
+    if before.is_ascii_alphanumeric() || before == b'_' {
+        return None;
+    }
+    let rest = &text[at..];
+    SHAPES.iter().find_map(|shape| {
+        let tail = rest.strip_prefix(shape.prefix)?;
+        let length = |of: &[u8]| of.iter().take_while(|b| shape.may_hold(**b)).count();
+        let looked_at = &tail[..tail.len().min(LOOK_AHEAD)];
+        // `sk-learn-pipeline` is a name: a token has a run without a break somewhere.
+        let has_run = looked_at[..length(looked_at)]
+            .split(|b| !b.is_ascii_alphanumeric())
+            .any(|run| run.len() >= shape.least);
+        has_run.then(|| at + shape.prefix.len() + length(tail))
+    })
+}
+
+/// The body of a PEM file in an argument; up to the end of the text where its end is missing.
+fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    let mut from = 0;
+    while let Some(start) =
+        position(&text[from..], PRIVATE_KEY).map(|at| from + at + PRIVATE_KEY.len())
+    {
+        let end = position(&text[start..], b"-----END").map_or(text.len(), |at| start + at);
+        hidden.push(start..end);
+        // The same words close it; they are not another beginning.
+        from = position(&text[end..], PRIVATE_KEY)
+            .map_or(text.len(), |at| end + at + PRIVATE_KEY.len());
+    }
+}
+
+fn position(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len())
+        .position(|window| window == wanted)
+}

@@ -1,0 +1,412 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn shown(arguments_in: &[&str]) -> Vec<String> {
+    arguments(arguments_in.iter().map(|a| a.as_bytes()))
+        .into_iter()
+        .map(|a| String::from_utf8_lossy(&a).into_owned())
+        .collect()
+}
+
+fn shown_text(line: &str) -> String {
+    String::from_utf8_lossy(&text(line.as_bytes())).into_owned()
+}
+
+#[test]
+fn ordinary_command_lines_are_unchanged() {
+    let lines: &[&[&str]] = &[
+        &[
+            "python",
+            "-u",
+            "train.py",
+            "--lr",
+            "3e-4",
+            "--max_tokens",
+            "4096",
+            "--tokenizer=gpt2",
+            "--pad-token-id",
+            "0",
+        ],
+        &[
+            "torchrun",
+            "--nproc_per_node=8",
+            "--rdzv_id=123",
+            "--rdzv_endpoint=node17:29400",
+            "fsdp.py",
+            "--eos_token",
+            "</s>",
+        ],
+        &[
+            "/usr/bin/python3",
+            "-m",
+            "torch.distributed.run",
+            "--master_addr=10.0.0.1",
+            "--master_port",
+            "29500",
+            "x.py",
+        ],
+        &[
+            "python",
+            "-c",
+            "import torch; x = torch.empty(1 << 30, device='cuda'); input()",
+        ],
+        &[
+            "docker",
+            "run",
+            "-p",
+            "8080:80",
+            "-u",
+            "1000:1000",
+            "--user",
+            "1000:1000",
+            "-v",
+            "/a:/b",
+            "img:latest",
+        ],
+        &[
+            "pip",
+            "install",
+            "git+https://github.com/org/repo@v1.2",
+            "https://host/pkg/@scope/x",
+        ],
+        &[
+            "ssh",
+            "-p",
+            "22",
+            "git@github.com",
+            "git clone ssh://git@github.com/org/repo",
+        ],
+        &[
+            "vllm",
+            "serve",
+            "meta-llama/Llama-3-8B",
+            "--port",
+            "8000",
+            "--served-model-name",
+            "hf_transfer_model",
+        ],
+        &[
+            "python",
+            "train.py",
+            "model.hidden_key=64",
+            "sort_key=name",
+            "--key",
+            "image",
+            "--use-auth-token",
+            "--fp16",
+        ],
+        &[
+            "python",
+            "x.py",
+            "--use_auth_token=True",
+            "--token",
+            "none",
+            "--passes",
+            "3",
+            "--pass",
+            "2",
+        ],
+        &[
+            "bash",
+            "-c",
+            "export HF_TOKEN=$HF_TOKEN; python don't.py | tee out.log && echo token count: 12",
+        ],
+        &[
+            "python",
+            "x.py",
+            "--ckpt",
+            "/data/sha/9f8e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c",
+            "--cfg",
+            r#"{"lr": 1, "pad_token": "<pad>"}"#,
+        ],
+        &[
+            "srun",
+            "--export=ALL,LR=1",
+            "-p",
+            "gpu",
+            "python",
+            "x.py",
+            "--password-file",
+            "/run/pw",
+        ],
+        &["mysql", "-u", "root", "-p", "training"],
+        &[
+            "nsys",
+            "profile",
+            "-o",
+            "report",
+            "python",
+            "sk-learn-pipeline-for-testing.py",
+            "",
+            "-",
+            "--",
+        ],
+    ];
+    for line in lines {
+        assert_eq!(shown(line), *line);
+    }
+}
+
+#[test]
+fn secrets_are_hidden_and_the_rest_of_the_line_stays() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (
+            &["a", "--api-key", "s3cr3t", "--lr", "1"],
+            &["a", "--api-key", "***", "--lr", "1"],
+        ),
+        (
+            &["a", "--api-key=s3=cr,3t", "x"],
+            &["a", "--api-key=***", "x"],
+        ),
+        (
+            &["a", "--password", "two words"],
+            &["a", "--password", "***"],
+        ),
+        (
+            &["env", "WANDB_API_KEY=abc", "HOME=/root", "x"],
+            &["env", "WANDB_API_KEY=***", "HOME=/root", "x"],
+        ),
+        (
+            &["docker", "run", "-e", "HF_TOKEN=abc", "--env=PGPASSWORD=a"],
+            &[
+                "docker",
+                "run",
+                "-e",
+                "HF_TOKEN=***",
+                "--env=PGPASSWORD=***",
+            ],
+        ),
+        (
+            &["x", "https://ana:p@ss@host/p?x=1"],
+            &["x", "https://***@host/p?x=1"],
+        ),
+        (
+            &["x", "https://ana:pa/ss@host/p"],
+            &["x", "https://***@host/p"],
+        ),
+        (
+            &["x", "https://0123456789abcdef@github.com/o/r"],
+            &["x", "https://***@github.com/o/r"],
+        ),
+        (
+            &["x", "https://h/p?token=abc&user=1"],
+            &["x", "https://h/p?token=***&user=1"],
+        ),
+        (
+            &["curl", "-H", "Authorization: Bearer abc.def"],
+            &["curl", "-H", "Authorization: ***"],
+        ),
+        (
+            &["curl", "-u", "ana:pw", "-uana:pw"],
+            &["curl", "-u", "ana:***", "-uana:***"],
+        ),
+        (
+            &["mysql", "-uroot", "-pgeheim", "db"],
+            &["mysql", "-uroot", "-p***", "db"],
+        ),
+        (
+            &["sshpass", "-p", "geheim", "ssh", "h"],
+            &["sshpass", "-p", "***", "ssh", "h"],
+        ),
+        (
+            &["docker", "login", "-u", "ana", "-p", "pw", "reg"],
+            &["docker", "login", "-u", "ana", "-p", "***", "reg"],
+        ),
+        (&["wandb", "login", "0123abc"], &["wandb", "login", "***"]),
+        (
+            &["aws", "configure", "set", "aws_secret_access_key", "x/y"],
+            &["aws", "configure", "set", "aws_secret_access_key", "***"],
+        ),
+        (
+            &["x", "--foo", "hf_abcdefghijABCDEFGHIJ"],
+            &["x", "--foo", "***"],
+        ),
+        (
+            &["x", "--key", "9f8e7d6c5b4a39281706f5e4d3c2b1a0"],
+            &["x", "--key", "***"],
+        ),
+        (
+            &["x", "https://hooks.slack.com/services/T0/B0/XX"],
+            &["x", "https://hooks.slack.com/services/***"],
+        ),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(shown(line), *expected);
+    }
+}
+
+#[test]
+fn scripts_and_code_in_one_argument_are_searched() {
+    let cases = [
+        (
+            "export HF_TOKEN=abc; python x.py --lr 1",
+            "export HF_TOKEN=***; python x.py --lr 1",
+        ),
+        ("TOKEN=\"a b\" python x.py", "TOKEN=\"***\" python x.py"),
+        (
+            "bash -c 'x --token abc --lr 1'",
+            "bash -c 'x --token *** --lr 1'",
+        ),
+        ("x --password \"a b\" --lr 1", "x --password \"***\" --lr 1"),
+        (
+            "run([\"x\", \"--token\", \"abc\"], 1)",
+            "run([\"x\", \"--token\", \"***\"], 1)",
+        ),
+        ("login(token='abc', lr=1)", "login(token='***', lr=1)"),
+        (
+            "os.environ[\"HF_TOKEN\"] = \"abc\"",
+            "os.environ[\"HF_TOKEN\"] = \"***\"",
+        ),
+        (
+            "{\"api_key\": \"a b\", \"lr\": 1}",
+            "{\"api_key\": \"***\", \"lr\": 1}",
+        ),
+        (
+            "{\\\"api_key\\\": \\\"a b\\\", \\\"lr\\\": 1}",
+            "{\\\"api_key\\\": \\\"***\\\", \\\"lr\\\": 1}",
+        ),
+        ("-H 'Cookie: a=b; c=d' -x", "-H 'Cookie: ***' -x"),
+        ("sent Bearer abcdef to host", "sent Bearer *** to host"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- x",
+            "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY----- x",
+        ),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(shown_text(line), expected);
+    }
+}
+
+#[test]
+fn of_the_environment_only_the_allow_list_has_values() {
+    let value = |name: &str, value: &str| variable(name.as_bytes(), value.as_bytes()).value;
+    assert_eq!(
+        value("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True").as_deref(),
+        Some("expandable_segments:True")
+    );
+    assert_eq!(value("RANK", "3").as_deref(), Some("3"));
+    assert_eq!(value("HOME", "/home/ana"), None);
+    assert_eq!(value("RANKING", "3"), None);
+    assert_eq!(value("NCCL_SECRET_TOKEN", "abc"), None);
+    assert_eq!(
+        value("TORCH_HOME", "https://ana:pw@host/x").as_deref(),
+        Some("https://***@host/x")
+    );
+    assert_eq!(variable(b"A\x1b[1m", b"x").name, "A^[[1m");
+}
+
+#[test]
+fn hostile_text_is_searched_in_linear_time() {
+    // A quadratic search takes far longer.
+    for piece in [
+        "token=",
+        "key=",
+        "://",
+        "a://b:c",
+        "sk-",
+        "eyJ.",
+        "--token ",
+        "mysql -p",
+        "\"token\":'",
+        "'",
+        "Bearer ",
+        "\\\"",
+    ] {
+        let line = piece.repeat((16 << 10) / piece.len());
+        let started = std::time::Instant::now();
+        let _ = text(line.as_bytes());
+        let words = line.as_bytes().split(|&b| b == b' ');
+        let _ = arguments(words);
+        assert!(
+            started.elapsed().as_secs() < 5,
+            "{piece}: {:?}",
+            started.elapsed()
+        );
+    }
+}
+
+/// Every way in which a secret may stand on a command line.
+fn planted(secret: &str) -> Vec<Vec<String>> {
+    let templates = [
+        "x|--api-key|§",
+        "x|--api-key=§",
+        "x|--password|§",
+        "x|--hub_token=§",
+        "env|MY_TOKEN=§|x",
+        "x|--db-passwd|§",
+        "x|https://u:§@h/p",
+        "x|https://§@h/p",
+        "x|postgres://u:§@h:5432/d",
+        "x|http://h/?api_key=§",
+        "x|http://h/?a=1&token=§&b=2",
+        "curl|-H|Authorization: Bearer §",
+        "curl|-H|X-Api-Key: §",
+        "curl|-u|u:§",
+        "curl|-H|Cookie: a=§; b=§",
+        "bash|-c|export A_SECRET=§; y",
+        "bash|-c|export A_SECRET='§' && y",
+        "bash|-c|y --token § -z",
+        "bash|-c|y --token '§' -z",
+        "bash|-c|y --token=\"§\" -z",
+        "python|-c|f(api_key='§')",
+        "python|-c|f(api_key = \"§\")",
+        "python|-c|d['token']='§'",
+        "x|{\"password\": \"§\"}",
+        "x|{\"password\":\"§\",\"a\":1}",
+        "x|password: §",
+        "x|hf_§",
+        "x|y=ghp_§",
+        "x|(sk-§)",
+        "x|AKIA§",
+        "wandb|login|§",
+        "mysql|-p§",
+        "sshpass|-p|§|ssh",
+        "x|a.b.api_key=§",
+        "x|--x=y,token=§",
+        "x|Bearer §",
+    ];
+    templates
+        .iter()
+        .map(|template| {
+            template
+                .split('|')
+                .map(|word| word.replace('§', secret))
+                .collect()
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn no_planted_secret_survives(secret in "[A-Za-z0-9]{18,40}") {
+        for line in planted(&secret) {
+            let words: Vec<&str> = line.iter().map(String::as_str).collect();
+            for word in shown(&words) {
+                prop_assert!(!word.contains(&secret), "{words:?} -> {word}");
+            }
+            let joined = words.join(" ");
+            prop_assert!(!shown_text(&joined).contains(&secret), "{joined} -> {}", shown_text(&joined));
+        }
+    }
+
+    #[test]
+    fn a_password_of_any_characters_is_hidden_in_an_argument(secret in "[!-,.-~][ -~]{3,30}") {
+        for line in [vec!["x".to_owned(), "--password".into(), secret.clone()], vec!["x".into(), format!("--password={secret}")]] {
+            let words: Vec<&str> = line.iter().map(String::as_str).collect();
+            prop_assert!(shown(&words).iter().all(|word| !word.contains(&secret)));
+        }
+    }
+
+    #[test]
+    fn words_and_numbers_pass_unchanged(words in prop::collection::vec("(--)?[a-jl-r]{1,12}(=[0-9.]{1,8})?", 1..20)) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        prop_assert_eq!(shown(&words), words);
+    }
+
+    #[test]
+    fn any_bytes_are_taken(bytes: Vec<u8>) {
+        let _ = text(&bytes);
+        let _ = arguments(bytes.split(|&b| b == 0));
+    }
+}

@@ -1,0 +1,191 @@
+//! The two containers that PyTorch's allocator keeps its blocks in, as they lie in memory.
+//!
+//! libstdc++'s `std::set` (48 bytes): comparator 0, then the tree's header: colour 8, root 16, leftmost 24, rightmost
+//! 32, count 40. A node: colour 0, parent 8, left 16, right 24, value 32. The parent of the root is the header, which
+//! makes a set recognisable whatever is in it; an empty one points to its own header twice.
+//!
+//! c10's `ska::flat_hash_map` (32 bytes): entries 0, slots − 1 8, shift 16, max_lookups 17, load factor 20, count 24.
+//! An entry begins with its distance from where it should be, −1 when it is free. `slots + max_lookups − 1` entries
+//! count; the one after them is an end marker that looks taken (c10/util/flat_hash_map.h).
+
+use crate::collect::memory::view::View;
+use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
+
+/// More blocks than any process has: ten thousand is many. What is counted beyond it is not believed.
+pub const MOST_BLOCKS: u64 = 1 << 18;
+/// A table is at least half full, so this is enough for `MOST_BLOCKS`.
+const MOST_SLOTS: u64 = 1 << 20;
+/// `max_lookups` is log2 of the slots, at least 4.
+const MOST_LOOKUPS: u8 = 64;
+/// 0.5 as a float.
+const LOAD_FACTOR: u32 = 0x3f00_0000;
+
+/// The header of a `std::set` of pointers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Set {
+    /// The address of the tree's header, which its root has as parent.
+    header: u64,
+    pub root: u64,
+    pub leftmost: u64,
+    pub rightmost: u64,
+    pub count: u64,
+}
+
+impl Set {
+    pub const SIZE: usize = 48;
+
+    /// A set at `offset` of a struct at `address`; `None` when the words there cannot be one.
+    pub fn parse(view: View<'_>, address: u64, offset: usize) -> Option<Self> {
+        let set = Self {
+            header: address.wrapping_add(offset as u64 + 8),
+            root: view.word(offset + 16)?,
+            leftmost: view.word(offset + 24)?,
+            rightmost: view.word(offset + 32)?,
+            count: view.word(offset + 40)?,
+        };
+        let is_red = view.int(offset + 8)? == 0;
+        let is_plausible = if set.count == 0 {
+            set.root == 0 && set.leftmost == set.header && set.rightmost == set.header
+        } else {
+            let nodes = [set.root, set.leftmost, set.rightmost];
+            set.count <= MOST_BLOCKS && nodes.into_iter().all(is_pointer)
+        };
+        (is_red && is_plausible).then_some(set)
+    }
+
+    /// Whether the root knows this header: no accident has that.
+    pub fn is_anchored(&self, memory: &impl Memory) -> Result<bool, MemoryError> {
+        if self.count == 0 {
+            return Ok(true);
+        }
+        let node = up_to(memory, self.root, 16)?;
+        Ok(View(&node).word(8) == Some(self.header))
+    }
+}
+
+/// A node of a `std::set`'s tree.
+#[derive(Debug, Clone, Copy)]
+pub struct Node {
+    pub left: u64,
+    pub right: u64,
+    pub value: u64,
+}
+
+impl Node {
+    pub const SIZE: usize = 40;
+
+    pub fn parse(view: View<'_>) -> Option<Self> {
+        Some(Self {
+            left: view.word(16)?,
+            right: view.word(24)?,
+            value: view.word(32)?,
+        })
+    }
+
+    fn children(self) -> impl Iterator<Item = u64> {
+        [self.left, self.right]
+            .into_iter()
+            .filter(|&node| is_pointer(node))
+    }
+}
+
+/// The values of all sets, in no order. All trees are descended together, a level at a time, so that the number of
+/// calls is that of the levels and not of the nodes.
+///
+/// A tree that is being changed, or is none, ends after as many nodes as it claims to have, and a few.
+pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
+    let taken = sets.iter().filter(|set| set.count > 0);
+    let claimed: u64 = taken.clone().map(|set| set.count + 16).sum();
+    let most = usize::try_from(claimed.min(MOST_BLOCKS)).unwrap_or_default();
+    let mut level: Vec<u64> = taken.map(|set| set.root).collect();
+    let mut values = Vec::with_capacity(most);
+    while !level.is_empty() && values.len() < most {
+        level.truncate(most - values.len());
+        let nodes = objects::read(memory, &level, Node::SIZE)?;
+        level.clear();
+        for node in nodes.readable().filter_map(Node::parse) {
+            values.push(node.value);
+            level.extend(node.children());
+        }
+    }
+    Ok(values)
+}
+
+/// The header of a `ska::flat_hash_map` or `flat_hash_set`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HashTable {
+    entries: u64,
+    /// Those that an entry can lie in.
+    slots: u64,
+    pub count: u64,
+}
+
+impl HashTable {
+    pub const SIZE: usize = 32;
+
+    /// A table at `offset`; `None` when the words there cannot be one.
+    pub fn parse(view: View<'_>, offset: usize) -> Option<Self> {
+        let slots_minus_one = view.word(offset + 8)?;
+        let lookups = view.byte(offset + 17)?;
+        let table = Self {
+            entries: view.word(offset)?,
+            slots: slots_minus_one.wrapping_add(u64::from(lookups)),
+            count: view.word(offset + 24)?,
+        };
+        let is_power = slots_minus_one & slots_minus_one.wrapping_add(1) == 0;
+        let is_plausible = is_pointer(table.entries)
+            && is_power
+            && slots_minus_one < MOST_SLOTS
+            && (3..MOST_LOOKUPS).contains(&lookups)
+            && view.int(offset + 20)? == LOAD_FACTOR
+            && table.count <= slots_minus_one + 1;
+        is_plausible.then_some(table)
+    }
+
+    /// The taken entries, each `entry` bytes long and given without its distance.
+    pub fn values<T>(
+        &self,
+        memory: &impl Memory,
+        entry: usize,
+        parse: impl Fn(View<'_>) -> Option<T>,
+    ) -> Result<Vec<T>, MemoryError> {
+        if self.count == 0 {
+            return Ok(Vec::new());
+        }
+        let slots = usize::try_from(self.slots).unwrap_or_default();
+        let table = exact(memory, self.entries, slots * entry, "a hash table")?;
+        let taken = table
+            .chunks_exact(entry)
+            .map(View)
+            .filter(|entry| entry.byte(0).is_some_and(|distance| distance < 0x80));
+        Ok(taken.filter_map(|entry| parse(entry.from(8)?)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn an_empty_set_points_at_itself_and_nothing_else_does() {
+        let bytes = words(&[7, 0, 0, 0x10_0008, 0x10_0008, 0]);
+        assert!(Set::parse(View(&bytes), 0x10_0000, 0).is_some());
+        assert_eq!(Set::parse(View(&bytes), 0x10_0008, 0), None);
+        assert_eq!(Set::parse(View(&[0; 48]), 0x10_0000, 0), None);
+        assert_eq!(Set::parse(View(&bytes[..40]), 0x10_0000, 0), None);
+    }
+
+    #[test]
+    fn an_empty_hash_table_has_three_entries_to_look_through() {
+        let bytes = words(&[0x7f00_0000, 0, 0x3f00_0000_0000_033f, 0]);
+        let table = HashTable::parse(View(&bytes), 0).expect("a table");
+        assert_eq!((table.slots, table.count), (3, 0));
+        assert_eq!(HashTable::parse(View(&[0; 32]), 0), None);
+        let absurd = words(&[0x7f00_0000, u64::MAX, 0x3f00_0000_0000_033f, 0]);
+        assert_eq!(HashTable::parse(View(&absurd), 0), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! From the blocks of a walk to segments, and the judgement whether they are one moment.
+//!
+//! Blocks of one piece of the driver's memory form a chain by `prev` and `next`. Without expandable segments a chain
+//! is a segment. With them a chain covers the address space of a whole card, most of it without memory: it is cut at
+//! those gaps, as `torch.cuda.memory_snapshot()` does. Nothing else has blocks without memory, so a chain with one is
+//! expandable.
+//!
+//! ```text
+//! chain   [2 MiB allocated][6 MiB free][4 MiB unmapped][8 MiB allocated][80 GiB unmapped]
+//! segments└──────── 8 MiB ────────────┘                └─── 8 MiB ─────┘
+//! ```
+
+use super::block::Block as Found;
+use super::stats::DeviceStats;
+use super::walk::{PoolKinds, Walk};
+use crate::model::pool::{Block, BlockState, Segment};
+use crate::model::units::Bytes;
+
+/// The segments, by address, and whether all blocks agree with their neighbours.
+pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
+    let mut segments = Vec::new();
+    let mut is_consistent = walk.lost == 0;
+    let mut chain: Vec<&Found> = Vec::new();
+    for block in &walk.blocks {
+        let Some(last) = chain.last() else {
+            is_consistent &= block.prev == 0;
+            chain.push(block);
+            continue;
+        };
+        let is_behind = last.end().is_some_and(|end| end <= block.address);
+        if !is_behind {
+            // Two blocks of different moments.
+            is_consistent = false;
+            continue;
+        }
+        let continues =
+            last.next == block.at && block.prev == last.at && last.end() == Some(block.address);
+        if !continues {
+            is_consistent &= last.next == 0 && block.prev == 0;
+            cut(&chain, &walk.pools, &mut segments);
+            chain.clear();
+        }
+        chain.push(block);
+    }
+    is_consistent &= chain.last().is_none_or(|last| last.next == 0);
+    cut(&chain, &walk.pools, &mut segments);
+    (segments, is_consistent)
+}
+
+/// Cuts a chain where no memory is behind it.
+fn cut(chain: &[&Found], pools: &PoolKinds, segments: &mut Vec<Segment>) {
+    let is_expandable = chain.iter().any(|block| !block.is_mapped);
+    for blocks in chain.split(|block| !block.is_mapped) {
+        let Some(first) = blocks.first() else {
+            continue;
+        };
+        segments.push(Segment {
+            address: first.address,
+            size: Bytes(blocks.iter().map(|block| block.size).sum()),
+            pool: pools.get(&first.pool).copied().unwrap_or_default(),
+            stream: first.stream,
+            expandable: is_expandable,
+            blocks: blocks.iter().map(|block| model(block)).collect(),
+        });
+    }
+}
+
+fn model(block: &Found) -> Block {
+    Block {
+        address: block.address,
+        size: Bytes(block.size),
+        requested: block
+            .requested
+            .filter(|&requested| block.is_allocated && requested <= block.size)
+            .map(Bytes),
+        state: if block.is_allocated {
+            BlockState::Allocated
+        } else if block.is_active {
+            BlockState::Active
+        } else {
+            BlockState::Free
+        },
+    }
+}
+
+/// Whether the blocks sum up to the statistics.
+pub fn sums_agree(blocks: &[Found], stats: &DeviceStats) -> bool {
+    let sum = |is_counted: fn(&Found) -> bool| {
+        let counted = blocks.iter().filter(|block| is_counted(block));
+        let sum = counted.fold(0u64, |sum, block| sum.saturating_add(block.size));
+        i64::try_from(sum).ok()
+    };
+    sum(|block| block.is_allocated) == Some(stats.allocated_bytes.all.current)
+        && sum(|block| block.is_active) == Some(stats.active_bytes.all.current)
+        && sum(|block| block.is_mapped) == Some(stats.reserved_bytes.all.current)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pool::PoolKind;
+
+    /// Sizes in MiB of one chain from 1 GiB on; negative is without memory.
+    fn chain(sizes: &[i64]) -> Vec<Found> {
+        let mut address = 1 << 30;
+        let count = sizes.len();
+        let at = |index: usize| 0x10_0000 + 0x100 * index as u64;
+        sizes
+            .iter()
+            .enumerate()
+            .map(|(index, size)| {
+                let block = Found {
+                    at: at(index),
+                    address,
+                    size: size.unsigned_abs() << 20,
+                    requested: Some(7),
+                    pool: 0x8000,
+                    is_mapped: *size > 0,
+                    is_allocated: index == 0,
+                    is_active: index < 2,
+                    prev: index.checked_sub(1).map_or(0, at),
+                    next: if index + 1 < count { at(index + 1) } else { 0 },
+                    ..Found::default()
+                };
+                address += block.size;
+                block
+            })
+            .collect()
+    }
+
+    fn walk(blocks: Vec<Found>) -> Walk {
+        Walk {
+            pools: PoolKinds::from([(0x8000, PoolKind::Private)]),
+            blocks,
+            lost: 0,
+        }
+    }
+
+    #[test]
+    fn an_expandable_segment_is_cut_at_its_gaps() {
+        let (segments, is_consistent) = segments(&walk(chain(&[2, 6, -4, 8, -80_000])));
+        assert!(is_consistent);
+        let sizes: Vec<Bytes> = segments.iter().map(|segment| segment.size).collect();
+        assert_eq!(sizes, [Bytes::mib(8), Bytes::mib(8)]);
+        assert!(
+            segments
+                .iter()
+                .all(|s| s.expandable && s.pool == PoolKind::Private)
+        );
+        let states: Vec<BlockState> = segments[0].blocks.iter().map(|b| b.state).collect();
+        assert_eq!(states, [BlockState::Allocated, BlockState::Active]);
+        assert_eq!(segments[0].blocks[0].requested, Some(Bytes(7)));
+        assert_eq!(segments[0].blocks[1].requested, None);
+        assert_eq!(segments[1].address, (1 << 30) + (12 << 20));
+    }
+
+    #[test]
+    fn a_missing_block_or_two_in_one_place_are_noticed() {
+        let mut missing = chain(&[2, 6, 8]);
+        missing.remove(1);
+        let (parts, is_consistent) = segments(&walk(missing));
+        assert_eq!((parts.len(), is_consistent), (2, false));
+
+        let mut twice = chain(&[2, 6, 8]);
+        twice.insert(1, Found { at: 1, ..twice[0] });
+        let (parts, is_consistent) = segments(&walk(twice));
+        assert_eq!((parts.len(), is_consistent), (1, false));
+
+        let mut headless = chain(&[2, 6]);
+        headless.remove(0);
+        assert!(!segments(&walk(headless)).1);
+    }
+}

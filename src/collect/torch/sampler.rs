@@ -1,0 +1,178 @@
+//! Twenty samples a second of every watched process, on one thread.
+//!
+//! The thread attaches to each process once, takes one system call a process and sample, and hands out what it has
+//! when it is asked: minimum, maximum and last since it was asked before. So a spike between two frames is seen
+//! without twenty frames. Maps are read on the same thread: two readers of one attachment would need a lock, and a
+//! map delays a sample by a few milliseconds at most.
+//!
+//! Samples fall on the multiples of the period since the thread began, whatever a sample took; while nothing is
+//! watched the thread sleeps until it is told something.
+//!
+//! A process is watched as long as it is on the list. One in which nothing could be read is looked at again every two
+//! seconds, later every half minute; one that executed another program is attached to anew; of one that ended only
+//! that is handed out. A target that is stopped reads as any other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use super::Failure;
+use super::rise::Rise;
+use super::watched::{Tick, Watched};
+use crate::collect::clock::now_mono;
+use crate::model::pool::{PoolMap, Pools};
+use crate::model::process::ProcessKey;
+use crate::model::reading::Missing;
+
+pub const PERIOD: Duration = Duration::from_millis(50);
+
+type Answer<T> = Box<dyn FnOnce(T) + Send>;
+
+/// Told on the sampler's thread, which waits for it.
+type Alert = Box<dyn Fn(Rise) + Send>;
+
+enum Order {
+    Alert(Alert),
+    Watch(Vec<ProcessKey>),
+    Pools(Answer<Pools>),
+    Map(ProcessKey, u32, Answer<Result<PoolMap, Missing>>),
+}
+
+/// A handle on the thread, which ends when the handle is dropped.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    orders: Sender<Order>,
+}
+
+impl Sampler {
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(proc_root: &Path, period: Duration) -> std::io::Result<Self> {
+        let (orders, inbox) = mpsc::channel();
+        let thread = SamplerThread {
+            proc_root: proc_root.to_owned(),
+            period,
+            watched: BTreeMap::new(),
+            alert: None,
+        };
+        std::thread::Builder::new()
+            .name("torch".into())
+            .spawn(move || thread.run(&inbox))?;
+        Ok(Self { orders })
+    }
+
+    /// The processes to watch from now on: only such as the driver lists as users of a GPU. A forked worker carries
+    /// a stale copy of its parent's allocator, which reads as valid.
+    pub fn watch(&self, processes: Vec<ProcessKey>) {
+        let _ = self.orders.send(Order::Watch(processes));
+    }
+
+    /// Whom to tell that something rose that is worth a look at the program; `alert` should only pass it on.
+    pub fn alert(&self, alert: impl Fn(Rise) + Send + 'static) {
+        let _ = self.orders.send(Order::Alert(Box::new(alert)));
+    }
+
+    /// What was sampled since this was asked before. `answer` is called on the sampler's thread and should only
+    /// pass the value on.
+    pub fn pools(&self, answer: impl FnOnce(Pools) + Send + 'static) {
+        let _ = self.orders.send(Order::Pools(Box::new(answer)));
+    }
+
+    /// Every segment and block of one pool, now.
+    pub fn map(
+        &self,
+        process: ProcessKey,
+        ordinal: u32,
+        answer: impl FnOnce(Result<PoolMap, Missing>) + Send + 'static,
+    ) {
+        let order = Order::Map(process, ordinal, Box::new(answer));
+        let _ = self.orders.send(order);
+    }
+}
+
+struct SamplerThread {
+    proc_root: PathBuf,
+    period: Duration,
+    watched: BTreeMap<ProcessKey, Watched>,
+    alert: Option<Alert>,
+}
+
+impl SamplerThread {
+    fn run(mut self, inbox: &Receiver<Order>) {
+        let start = Instant::now();
+        let mut due = start;
+        loop {
+            if self.watched.is_empty() {
+                let Ok(order) = inbox.recv() else { return };
+                self.serve(order);
+                due = self.after(start, Instant::now());
+                continue;
+            }
+            match inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(order) => self.serve(order),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.sample();
+                    due = self.after(start, Instant::now());
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// The next multiple of the period after `now`; those that were missed are left out.
+    fn after(&self, start: Instant, now: Instant) -> Instant {
+        let period = self.period.max(Duration::from_millis(1));
+        let passed = now.duration_since(start).as_nanos() / period.as_nanos();
+        start + period.saturating_mul(u32::try_from(passed + 1).unwrap_or(u32::MAX))
+    }
+
+    fn sample(&mut self) {
+        let mut tick = Tick::new(now_mono());
+        for watched in self.watched.values_mut() {
+            watched.sample(&self.proc_root, &mut tick);
+            if let (Some(rise), Some(alert)) = (watched.rise(tick.now()), &self.alert) {
+                alert(rise);
+            }
+        }
+    }
+
+    fn serve(&mut self, order: Order) {
+        match order {
+            Order::Alert(alert) => self.alert = Some(alert),
+            Order::Watch(processes) => self.watch(&processes),
+            Order::Pools(answer) => answer(self.pools()),
+            Order::Map(process, ordinal, answer) => answer(self.map(process, ordinal)),
+        }
+    }
+
+    fn watch(&mut self, processes: &[ProcessKey]) {
+        self.watched.retain(|key, _| processes.contains(key));
+        for &key in processes {
+            self.watched.entry(key).or_insert_with(|| Watched::new(key));
+        }
+    }
+
+    fn pools(&mut self) -> Pools {
+        let now = now_mono();
+        let mut list = Vec::new();
+        let mut unread = Vec::new();
+        for watched in self.watched.values_mut() {
+            watched.refresh(now);
+            unread.extend(watched.unread());
+            list.extend(watched.hand_out());
+        }
+        Pools {
+            at: now,
+            list: Arc::new(list),
+            unread: Arc::new(unread),
+        }
+    }
+
+    fn map(&mut self, process: ProcessKey, ordinal: u32) -> Result<PoolMap, Missing> {
+        let watched = self.watched.get_mut(&process);
+        let watched = watched.ok_or_else(|| Failure::NotWatched.missing())?;
+        watched.map(ordinal).map_err(|failure| failure.missing())
+    }
+}

@@ -1,0 +1,179 @@
+//! Every Block of one device: the active ones from their hash set, the others from the sets of each pool.
+//!
+//! Pools are the device's two, large and small, and two in each PrivatePool (a MemPool's or a CUDA graph's), which
+//! are reached through the map `graph_pools`, also when they hold no block in use. That map is found by what it leads
+//! to: a PrivatePool whose BlockPools name it as their owner.
+//!
+//! Nothing stops the target. A walk may see a block twice, miss one, or follow a pointer into freed memory; whether it
+//! was one moment is judged afterwards ([`map`](super::map)).
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::block::{Block, BlockLayout, SAMPLE};
+use super::containers::{HashTable, Set, set_values};
+use super::layout::Layout;
+use crate::collect::memory::view::View;
+use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
+use crate::model::pool::PoolKind;
+
+/// Ids of private pools count up from 0, or are the graph's number and a flag.
+const MOST_POOL_ID: u64 = 1 << 48;
+/// vLLM has a hundred.
+const MOST_PRIVATE_POOLS: u64 = 4_096;
+/// A pair of ids and a pointer, behind the distance.
+const GRAPH_POOL_ENTRY: usize = 32;
+const ACTIVE_ENTRY: usize = 16;
+/// In which a PrivatePool's first BlockPool begins: at 8, 32 or 40 so far.
+const PRIVATE_POOL: usize = 512;
+const FIRST_BLOCK_POOL: std::ops::Range<usize> = 0..160;
+/// How many blocks a calibration looks at.
+const SAMPLES: usize = 512;
+/// Memory that may have been reserved while the walk ran.
+const SLACK: u64 = 1 << 30;
+
+/// A device's allocator in another process.
+#[derive(Debug, Clone, Copy)]
+pub struct Device<'a, M> {
+    pub memory: &'a M,
+    pub address: u64,
+    pub layout: &'a Layout,
+}
+
+/// The pools that a device's blocks are in, by the address of the BlockPool.
+pub type PoolKinds = BTreeMap<u64, PoolKind>;
+
+/// What one pass found.
+#[derive(Debug, Default)]
+pub struct Walk {
+    pub pools: PoolKinds,
+    /// By address of their memory.
+    pub blocks: Vec<Block>,
+    /// Addresses at which no Block was any more.
+    pub lost: usize,
+}
+
+impl<M: Memory> Device<'_, M> {
+    pub fn pools(&self) -> Result<PoolKinds, MemoryError> {
+        let mut pools = PoolKinds::from([
+            (self.address + self.layout.large as u64, PoolKind::Large),
+            (self.address + self.layout.small as u64, PoolKind::Small),
+        ]);
+        for large in self.private_pools()? {
+            pools.insert(large, PoolKind::Private);
+            pools.insert(large + self.layout.pool_size as u64, PoolKind::Private);
+        }
+        Ok(pools)
+    }
+
+    /// The address of the first BlockPool of each PrivatePool; its second follows it.
+    fn private_pools(&self) -> Result<Vec<u64>, MemoryError> {
+        let bytes = up_to(self.memory, self.address, self.layout.graph_pools_end())?;
+        let mut candidates = Vec::new();
+        for offset in self.layout.graph_pools() {
+            let table = HashTable::parse(View(&bytes), offset);
+            let Some(table) = table.filter(|t| (1..=MOST_PRIVATE_POOLS).contains(&t.count)) else {
+                continue;
+            };
+            // A table of something else may end before its entries would, were they pools.
+            match table.values(self.memory, GRAPH_POOL_ENTRY, graph_pool) {
+                Ok(found) => candidates.extend(found),
+                Err(MemoryError::Unreadable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        let found = objects::read(self.memory, &candidates, PRIVATE_POOL)?;
+        let pools = candidates.iter().zip(found.iter());
+        Ok(pools
+            .filter_map(|(&address, pool)| self.first_block_pool(address, pool?))
+            .collect())
+    }
+
+    fn first_block_pool(&self, address: u64, pool: View<'_>) -> Option<u64> {
+        let owner = self.layout.pool_owner();
+        FIRST_BLOCK_POOL
+            .step_by(8)
+            .find(|&offset| {
+                pool.word(offset + owner) == Some(address)
+                    && Set::parse(pool, address, offset).is_some()
+            })
+            .map(|offset| address + offset as u64)
+    }
+
+    /// The addresses of all Blocks, and whether each is active.
+    fn addresses(&self, pools: &PoolKinds) -> Result<BTreeMap<u64, bool>, MemoryError> {
+        let free = set_values(self.memory, &self.sets(pools)?)?;
+        let active = self.active()?;
+        let tagged = |addresses: Vec<u64>, is_active| {
+            addresses
+                .into_iter()
+                .filter(|&address| is_pointer(address))
+                .map(move |address| (address, is_active))
+        };
+        Ok(tagged(free, false).chain(tagged(active, true)).collect())
+    }
+
+    fn active(&self) -> Result<Vec<u64>, MemoryError> {
+        let what = "the set of active blocks";
+        let at = self.address + self.layout.active as u64;
+        let header = exact(self.memory, at, HashTable::SIZE, what)?;
+        let table = HashTable::parse(View(&header), 0)
+            .ok_or(MemoryError::Unreadable { what, address: at })?;
+        table.values(self.memory, ACTIVE_ENTRY, |entry| entry.word(0))
+    }
+
+    /// The sets of all pools that hold blocks: the first of each (free) and the last (without memory). The one that
+    /// lies between them from 2.13 on holds the free ones again, in another order.
+    fn sets(&self, pools: &PoolKinds) -> Result<Vec<Set>, MemoryError> {
+        let addresses: Vec<u64> = pools.keys().copied().collect();
+        let headers = objects::read(self.memory, &addresses, Set::SIZE * self.layout.sets)?;
+        let mut sets = Vec::new();
+        for (address, header) in addresses.iter().zip(headers.iter()) {
+            for index in [0, self.layout.sets - 1] {
+                let parse = |view| Set::parse(view, *address, index * Set::SIZE);
+                sets.extend(header.and_then(parse));
+            }
+        }
+        sets.dedup();
+        Ok(sets)
+    }
+
+    /// Where the members of a Block are; `None` while there is no block to learn it from.
+    pub fn calibrate_blocks(&self) -> Result<Option<BlockLayout>, MemoryError> {
+        let pools = self.pools()?;
+        let addresses = self.addresses(&pools)?;
+        let addresses: Vec<u64> = addresses.into_keys().take(SAMPLES).collect();
+        let sample = objects::read(self.memory, &addresses, SAMPLE)?;
+        let pools = pools.into_keys().collect();
+        Ok(BlockLayout::calibrate(&sample, self.layout, &pools))
+    }
+
+    /// `reserved` is what the statistics said before.
+    pub fn walk(&self, blocks: &BlockLayout, reserved: u64) -> Result<Walk, MemoryError> {
+        let pools = self.pools()?;
+        let addresses = self.addresses(&pools)?;
+        let at: Vec<u64> = addresses.keys().copied().collect();
+        let copies = objects::read(self.memory, &at, blocks.len())?;
+        let known: HashSet<u64> = pools.keys().copied().collect();
+        let mut found: Vec<Block> = addresses
+            .iter()
+            .zip(copies.iter())
+            .filter_map(|((&at, &is_active), copy)| blocks.parse(at, copy?, is_active))
+            .filter(|block| block.is_plausible(&known, reserved.saturating_add(SLACK)))
+            .collect();
+        found.sort_unstable_by_key(|block| block.address);
+        Ok(Walk {
+            pools,
+            lost: at.len() - found.len(),
+            blocks: found,
+        })
+    }
+}
+
+/// The PrivatePool that an entry of `graph_pools` leads to.
+fn graph_pool(entry: View<'_>) -> Option<u64> {
+    let ids = [entry.word(0)?, entry.word(8)?];
+    let pool = entry.word(16)?;
+    (ids.iter().all(|&id| id < MOST_POOL_ID) && is_pointer(pool)).then_some(pool)
+}

@@ -1,0 +1,130 @@
+//! A frame as CSV (RFC 4180): a line for each process on each GPU; a GPU without processes has one line. Sizes in
+//! bytes; a missing value is an empty field.
+
+use crate::model::frame::Frame;
+use crate::model::gpu::{Gpu, GpuProcess};
+use crate::model::process::Process;
+use crate::model::reading::Reading;
+use crate::model::units::Bytes;
+
+/// Heading and value of each column, in one place.
+type Field = fn(&Row<'_>) -> String;
+
+const COLUMNS: &[(&str, Field)] = &[
+    ("time_unix_ms", |r| r.frame.time.0.to_string()),
+    ("gpu_index", |r| r.gpu.index.to_string()),
+    ("gpu_uuid", |r| r.gpu.uuid.to_string()),
+    ("gpu_name", |r| r.gpu.name.clone()),
+    ("memory_total_bytes", |r| bytes(&r.gpu.memory.total)),
+    ("memory_used_bytes", |r| bytes(&r.gpu.memory.used)),
+    ("memory_reserved_bytes", |r| bytes(&r.gpu.memory.reserved)),
+    ("memory_free_bytes", |r| bytes(&r.gpu.memory.free)),
+    ("sm_percent", |r| text(&r.gpu.sm, |v| v.0.to_string())),
+    ("memory_bandwidth_percent", |r| {
+        text(&r.gpu.memory_bandwidth, |v| v.0.to_string())
+    }),
+    ("power_milliwatts", |r| {
+        text(&r.gpu.power, |v| v.0.to_string())
+    }),
+    ("temperature_celsius", |r| {
+        text(&r.gpu.temperature, |v| v.0.to_string())
+    }),
+    ("sm_clock_mhz", |r| {
+        text(&r.gpu.sm_clock, |v| v.0.to_string())
+    }),
+    ("pid", |r| {
+        r.listed.map_or(String::new(), |l| l.pid.to_string())
+    }),
+    ("user", |r| fact(r, |p| text(&p.user, Clone::clone))),
+    ("rank", |r| fact(r, |p| text(&p.rank, u32::to_string))),
+    ("process_memory_bytes", |r| {
+        r.listed.map_or(String::new(), |l| bytes(&l.vram))
+    }),
+    ("process_sm_percent", |r| {
+        r.listed
+            .map_or(String::new(), |l| text(&l.sm, |v| v.0.to_string()))
+    }),
+    ("cpu_percent", |r| {
+        fact(r, |p| text(&p.cpu, |v| v.0.to_string()))
+    }),
+    ("rss_bytes", |r| fact(r, |p| bytes(&p.rss))),
+    ("command", |r| fact(r, |p| text(&p.command, Clone::clone))),
+];
+
+struct Row<'a> {
+    frame: &'a Frame,
+    gpu: &'a Gpu,
+    listed: Option<&'a GpuProcess>,
+    facts: Option<&'a Process>,
+}
+
+fn text<T>(reading: &Reading<T>, show: impl FnOnce(&T) -> String) -> String {
+    reading.value().map(show).unwrap_or_default()
+}
+
+fn bytes(reading: &Reading<Bytes>) -> String {
+    text(reading, |b| b.0.to_string())
+}
+
+fn fact(row: &Row<'_>, of: impl FnOnce(&Process) -> String) -> String {
+    row.facts.map(of).unwrap_or_default()
+}
+
+/// A heading and the lines.
+pub fn frame(frame: &Frame) -> String {
+    let heading: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let mut out = heading.join(",") + "\n";
+    for gpu in &frame.gpus {
+        let list = gpu.processes.value().map_or(&[][..], Vec::as_slice);
+        let mut line = |listed: Option<&GpuProcess>| {
+            let facts = listed
+                .and_then(|l| l.process)
+                .and_then(|key| frame.process(key));
+            let row = Row {
+                frame,
+                gpu,
+                listed,
+                facts,
+            };
+            let fields: Vec<String> = COLUMNS
+                .iter()
+                .map(|(_, value)| quoted(&value(&row)))
+                .collect();
+            out.push_str(&fields.join(","));
+            out.push('\n');
+        };
+        if list.is_empty() {
+            line(None);
+        }
+        list.iter().for_each(|listed| line(Some(listed)));
+    }
+    out
+}
+
+/// In quotes where a comma, a quote or a line end would be misread, and where a spreadsheet would see a formula.
+fn quoted(field: &str) -> String {
+    let formula = field.starts_with(['=', '+', '-', '@']) && field.parse::<f64>().is_err();
+    let field = if formula {
+        format!("'{field}")
+    } else {
+        field.to_owned()
+    };
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_quoted_where_needed() {
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("=cmd()"), "'=cmd()");
+        assert_eq!(quoted("-1.5"), "-1.5");
+        assert_eq!(quoted("python train.py"), "python train.py");
+    }
+}

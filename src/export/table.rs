@@ -1,0 +1,46 @@
+//! The tables of the overview as plain text: what `gputop once` prints.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::tui::app::App;
+use crate::tui::columns::{PROCESS_COLUMNS, late};
+use crate::tui::picture::text_of;
+use crate::tui::rows::ProcessRow;
+use crate::tui::screens::gpu_columns::{GpuRow, draw_gpus};
+use crate::tui::widgets::cells::keep_shown;
+use crate::tui::widgets::table::{View, draw};
+
+/// Every GPU, an empty line, every process; no line has blanks at its end.
+pub fn app(app: &App, width: u16) -> String {
+    let gpus = GpuRow::of_frame(&app.frame);
+    let heights =
+        [gpus.len() + 1, app.rows.len() + 1].map(|n| u16::try_from(n).unwrap_or(u16::MAX / 4));
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, heights[0] + 1 + heights[1]));
+    draw_gpus(
+        &gpus,
+        None,
+        Rect::new(0, 0, width, heights[0]),
+        app,
+        &mut buffer,
+    );
+    let area = Rect::new(0, heights[0] + 1, width, heights[1]);
+    let view = View {
+        cursor: None,
+        offset: 0,
+        sorted: None,
+        descending: false,
+        late: late(&app.frame),
+    };
+    draw(
+        PROCESS_COLUMNS,
+        &app.rows,
+        ProcessRow::is_stale,
+        &view,
+        area,
+        &mut buffer,
+        &app.theme,
+    );
+    keep_shown(&mut buffer, &app.theme);
+    text_of(&buffer)
+}

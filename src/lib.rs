@@ -1,0 +1,20 @@
+//! gputop: a `top` for NVIDIA GPUs that knows what the allocator knows.
+//!
+//! One direction, one frame:
+//!
+//! ```text
+//! collect (NVML, /proc) ─► agent ─► Frame / Event ─► source (this host, a recording) ─► tui, record, once
+//!                            ▲                              │
+//!                            └────────── Request ◄──────────┘
+//! ```
+//!
+//! `model` is plain data and knows nobody; `allocator` is what follows from a pool of it, as pure functions. `collect` reads the host and never sees a screen; `tui` draws what came
+//! through a source and never sees NVML. `cli` puts them together. `tests/it/layers.rs` holds these directions.
+
+pub mod allocator;
+pub mod cli;
+pub mod collect;
+pub mod export;
+pub mod model;
+pub mod source;
+pub mod tui;

@@ -1,0 +1,35 @@
+//! Parse, install hooks, run, turn the outcome into an exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use gputop::cli::{self, Cli};
+use gputop::tui::terminal::restore_on_panic;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // The report hook first: the terminal's hook wraps it, so the screen is back before anything is printed.
+    if let Err(error) = color_eyre::install() {
+        cli::say(&format!("gputop: {error}\n"));
+    }
+    restore_on_panic();
+    let code = cli::run(&cli).unwrap_or_else(|report| {
+        cli::say(&format!("gputop: {}\n", sentence(&report)));
+        2
+    });
+    // Workers may hang in a driver call; leaving does not wait for them.
+    std::process::exit(code.into())
+}
+
+/// The report and its causes in one line; a cause that is in the words before it already is not said twice.
+fn sentence(report: &color_eyre::Report) -> String {
+    let mut line = String::new();
+    for cause in report.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}

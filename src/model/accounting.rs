@@ -1,0 +1,300 @@
+//! Where a GPU's memory is, in parts that add up:
+//! driver + allocated + idle + other + processes + unattributed + free = total.
+//!
+//! The first three of the processes' parts exist where the pools of a process were read: its live tensors, its cache,
+//! and what it holds beside its pools (context, libraries). `processes` is the rest of them, whole.
+//!
+//! The process list, the memory figures and the pools are read at slightly different moments, so parts may sum to
+//! more than is used; then the ones named last give way and the split is marked approximate.
+
+use super::gpu::{Gpu, GpuProcess};
+use super::pool::{Pool, Pools};
+use super::process::ProcessKey;
+use super::units::{Bytes, GpuUuid};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Accounting {
+    pub total: Bytes,
+    /// Kept by the driver (NVML's reserved).
+    pub driver: Bytes,
+    /// Live tensors of the processes whose pools are known.
+    pub allocated: Bytes,
+    /// What their pools hold beyond that.
+    pub idle: Bytes,
+    /// What these processes hold beside their pools: context, libraries, other allocators.
+    pub other: Bytes,
+    /// Processes whose pools are not known, whole.
+    pub processes: Bytes,
+    /// Used, by no process that is listed with its memory.
+    pub unattributed: Bytes,
+    pub free: Bytes,
+    /// The samples contradict each other a little; shown as `~`.
+    pub approximate: bool,
+    /// The driver's process list, or a memory figure in it, is missing: `unattributed` holds processes too.
+    pub processes_unknown: bool,
+}
+
+/// The split without looking into any process.
+pub fn account(gpu: &Gpu) -> Option<Accounting> {
+    account_pools(gpu, None)
+}
+
+/// `None` when the driver gives no total or no free memory: then there is no bar to draw.
+pub fn account_pools(gpu: &Gpu, pools: Option<&Pools>) -> Option<Accounting> {
+    let total = gpu.memory.total.get()?;
+    let free = Bytes(gpu.memory.free.get()?.0.min(total.0));
+    let used = total.0 - free.0;
+    let driver = gpu.memory.reserved.get().unwrap_or_default().0.min(used);
+    let list = gpu.processes.value();
+    let claims = Claims::of(gpu, list.map_or(&[], Vec::as_slice), pools);
+    let mut left = used - driver;
+    let mut take = |claim: u64| {
+        let part = claim.min(left);
+        left -= part;
+        Bytes(part)
+    };
+    let (allocated, idle) = (take(claims.allocated), take(claims.idle));
+    let (other, processes) = (take(claims.other), take(claims.processes));
+    let granted = [allocated, idle, other, processes]
+        .iter()
+        .map(|p| p.0)
+        .sum();
+    Some(Accounting {
+        total,
+        driver: Bytes(driver),
+        allocated,
+        idle,
+        other,
+        processes,
+        unattributed: Bytes(left),
+        free,
+        approximate: claims.contradict || claims.sum() > granted,
+        processes_unknown: list.is_none_or(|l| l.iter().any(|p| p.vram.get().is_none())),
+    })
+}
+
+/// What the processes of a GPU say they hold.
+#[derive(Debug, Default)]
+struct Claims {
+    allocated: u64,
+    idle: u64,
+    other: u64,
+    processes: u64,
+    /// A pool says it holds more than the driver says of its process.
+    contradict: bool,
+}
+
+impl Claims {
+    fn of(gpu: &Gpu, list: &[GpuProcess], pools: Option<&Pools>) -> Self {
+        let mut claims = Self::default();
+        // Bytes of entries that nobody here can be matched with, as in a container.
+        let mut nameless = 0_u64;
+        for process in list {
+            let vram = process.vram.get().map(|v| v.0);
+            let held = pools.and_then(|pools| Held::of(pools, process.process?, gpu));
+            match (held, vram) {
+                (Some(held), vram) => claims.take_pool(held, vram),
+                (None, Some(vram)) if process.process.is_none() => {
+                    nameless = nameless.saturating_add(vram);
+                }
+                (None, vram) => add(&mut claims.processes, vram.unwrap_or(0)),
+            }
+        }
+        for pool in pools.iter().flat_map(|pools| &*pools.list) {
+            let listed = list.iter().any(|p| p.process == Some(pool.process));
+            if !listed && pool.gpu.value().is_some_and(|uuid| is_on(gpu, uuid)) {
+                let held = Held::of_pool(pool);
+                nameless = nameless.saturating_sub(held.reserved());
+                claims.take_pool(held, None);
+            }
+        }
+        add(&mut claims.processes, nameless);
+        claims
+    }
+
+    fn take_pool(&mut self, held: Held, vram: Option<u64>) {
+        let vram = vram.unwrap_or_else(|| held.reserved());
+        let allocated = held.allocated.min(vram);
+        let idle = held.idle.min(vram - allocated);
+        self.contradict |= held.reserved() > vram;
+        add(&mut self.allocated, allocated);
+        add(&mut self.idle, idle);
+        add(&mut self.other, vram - allocated - idle);
+    }
+
+    fn sum(&self) -> u64 {
+        [self.allocated, self.idle, self.other, self.processes]
+            .iter()
+            .fold(0, |sum, part| sum.saturating_add(*part))
+    }
+}
+
+fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
+}
+
+/// What the pools of one process hold on a GPU.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    allocated: u64,
+    idle: u64,
+}
+
+impl Held {
+    fn of_pool(pool: &Pool) -> Self {
+        Self {
+            allocated: pool.stats.allocated.last().0,
+            idle: pool.stats.idle().0,
+        }
+    }
+
+    fn of(pools: &Pools, process: ProcessKey, gpu: &Gpu) -> Option<Self> {
+        pools
+            .of(process)
+            .filter(|pool| pool.gpu.value().is_some_and(|uuid| is_on(gpu, uuid)))
+            .map(Self::of_pool)
+            .reduce(|a, b| Self {
+                allocated: a.allocated.saturating_add(b.allocated),
+                idle: a.idle.saturating_add(b.idle),
+            })
+    }
+
+    fn reserved(self) -> u64 {
+        self.allocated.saturating_add(self.idle)
+    }
+}
+
+/// The GPU itself or one of its MIG instances.
+pub fn is_on(gpu: &Gpu, uuid: &GpuUuid) -> bool {
+    gpu.uuid == *uuid || gpu.mig.iter().any(|mig| mig.uuid == *uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::gpu::{GpuProcess, Memory};
+    use crate::model::pool::{PoolStats, Sampled};
+    use crate::model::units::Pid;
+    use proptest::prelude::*;
+
+    fn gpu(total: u64, free: u64, reserved: u64, processes: &[u64]) -> Gpu {
+        Gpu {
+            memory: Memory {
+                total: Bytes(total).into(),
+                free: Bytes(free).into(),
+                reserved: Bytes(reserved).into(),
+                ..Memory::default()
+            },
+            processes: processes
+                .iter()
+                .map(|&vram| GpuProcess {
+                    vram: Bytes(vram).into(),
+                    ..GpuProcess::default()
+                })
+                .collect::<Vec<_>>()
+                .into(),
+            ..Gpu::default()
+        }
+    }
+
+    #[test]
+    fn processes_that_sum_to_more_than_is_used_leave_nothing_unattributed() {
+        let split = account(&gpu(100, 40, 10, &[30, 25])).expect("a split");
+        assert_eq!((split.processes, split.unattributed), (Bytes(50), Bytes(0)));
+        assert!(split.approximate);
+    }
+
+    #[test]
+    fn without_a_total_there_is_nothing_to_split() {
+        assert_eq!(account(&Gpu::default()), None);
+    }
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey {
+            pid: Pid(pid),
+            ..ProcessKey::default()
+        }
+    }
+
+    fn pools(list: &[(u32, u64, u64)]) -> Pools {
+        let pool = |&(pid, allocated, reserved): &(u32, u64, u64)| Pool {
+            process: key(pid),
+            gpu: GpuUuid::default().into(),
+            stats: PoolStats {
+                allocated: Sampled::new(Bytes(allocated)),
+                reserved: Sampled::new(Bytes(reserved)),
+                ..PoolStats::default()
+            },
+            ..Pool::default()
+        };
+        Pools {
+            list: list.iter().map(pool).collect::<Vec<_>>().into(),
+            ..Pools::default()
+        }
+    }
+
+    fn with_keys(mut gpu: Gpu) -> Gpu {
+        if let crate::model::reading::Reading::Value(list) = &mut gpu.processes {
+            for (pid, process) in (1..).zip(list) {
+                process.process = Some(key(pid));
+            }
+        }
+        gpu
+    }
+
+    #[test]
+    fn a_process_with_a_pool_is_split_and_the_others_stay_whole() {
+        let gpu = with_keys(gpu(100, 20, 10, &[40, 25]));
+        let split = account_pools(&gpu, Some(&pools(&[(1, 15, 33)]))).expect("a split");
+        let parts = [split.allocated, split.idle, split.other, split.processes];
+        assert_eq!(parts, [Bytes(15), Bytes(18), Bytes(7), Bytes(25)]);
+        assert_eq!(split.unattributed, Bytes(5));
+        assert!(!split.approximate);
+    }
+
+    #[test]
+    fn a_pool_that_grew_since_the_driver_was_asked_leaves_no_other_and_is_marked() {
+        let gpu = with_keys(gpu(100, 20, 10, &[40]));
+        let split = account_pools(&gpu, Some(&pools(&[(1, 15, 44)]))).expect("a split");
+        assert_eq!((split.idle, split.other), (Bytes(25), Bytes(0)));
+        assert!(split.approximate);
+    }
+
+    #[test]
+    fn in_a_container_a_pool_is_taken_from_what_nobody_could_be_matched_with() {
+        let gpu = gpu(100, 20, 10, &[40, 25]);
+        let split = account_pools(&gpu, Some(&pools(&[(7, 15, 33)]))).expect("a split");
+        assert_eq!((split.allocated, split.idle), (Bytes(15), Bytes(18)));
+        assert_eq!((split.other, split.processes), (Bytes(0), Bytes(32)));
+    }
+
+    proptest! {
+        #[test]
+        fn with_pools_the_parts_still_add_up(
+            total in 0..u64::MAX / 2, free: u64, reserved: u64,
+            processes in prop::collection::vec(any::<u64>(), 0..5),
+            list in prop::collection::vec((1..8_u32, any::<u64>(), any::<u64>()), 0..6),
+            named: bool,
+        ) {
+            let gpu = gpu(total, free, reserved, &processes);
+            let gpu = if named { with_keys(gpu) } else { gpu };
+            let split = account_pools(&gpu, Some(&pools(&list))).expect("a split");
+            let parts = [
+                split.driver, split.allocated, split.idle, split.other, split.processes,
+                split.unattributed, split.free,
+            ];
+            prop_assert_eq!(parts.iter().map(|p| p.0).sum::<u64>(), total);
+        }
+
+        #[test]
+        fn the_parts_add_up_to_the_total(
+            total in 0..u64::MAX / 2, free in 0..u64::MAX / 2, reserved in any::<u64>(),
+            processes in prop::collection::vec(any::<u64>(), 0..5),
+        ) {
+            let free = free.min(total);
+            let split = account(&gpu(total, free, reserved, &processes)).expect("a split");
+            let sum = split.driver.0 + split.processes.0 + split.unattributed.0 + split.free.0;
+            prop_assert_eq!(sum, total);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Text of other programs, made harmless to show.
+//!
+//! Process names, command lines and log lines are bytes that anyone may choose: escape sequences that would
+//! rewrite the terminal, right-to-left overrides that make `cod.exe` read as `exe.doc`, invisible characters,
+//! invalid UTF-8. Every reader passes them through [`visible`] before they enter the model, so that no screen,
+//! JSON line or recording ever holds them.
+//!
+//! `b"python\x1b[31m \xff"` becomes `python^[[31m \xff`: what was there can be read and does nothing.
+
+use std::fmt::Write as _;
+
+use unicode_width::UnicodeWidthChar;
+
+/// How many zero-width marks may sit on one character: enough for any script, too few to bury a line.
+const MAX_MARKS: usize = 3;
+
+/// `text` with everything that is not plainly visible written out, at most `max_chars` characters long; an
+/// ellipsis ends what was cut.
+pub fn visible(text: &[u8], max_chars: usize) -> String {
+    let mut shown = Shown::new(max_chars);
+    for chunk in text.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            shown.push(c);
+        }
+        for byte in chunk.invalid() {
+            shown.push_written(format_args!("\\x{byte:02x}"));
+        }
+        if shown.is_cut() {
+            break;
+        }
+    }
+    shown.finish()
+}
+
+/// The output so far and where it must end if more follows.
+struct Shown {
+    text: String,
+    chars: usize,
+    max_chars: usize,
+    /// Where the last piece ends that leaves room for the ellipsis: a cut never splits `\u{202e}`.
+    cut_at: usize,
+    marks: usize,
+}
+
+impl Shown {
+    fn new(max_chars: usize) -> Self {
+        Self {
+            text: String::new(),
+            chars: 0,
+            max_chars,
+            cut_at: 0,
+            // A mark with nothing to sit on would change the character to the left of the text.
+            marks: MAX_MARKS,
+        }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.chars > self.max_chars
+    }
+
+    fn push(&mut self, c: char) {
+        if self.is_cut() {
+            return;
+        }
+        match c {
+            ' '..='~' => self.push_plain(c),
+            '\0'..='\x1f' => self.push_written(format_args!("^{}", char::from(c as u8 + b'@'))),
+            '\x7f' => self.push_written(format_args!("^?")),
+            c if is_invisible(c) => self.push_written(format_args!("\\u{{{:x}}}", u32::from(c))),
+            c if c.width() == Some(0) => self.push_mark(c),
+            c => self.push_plain(c),
+        }
+    }
+
+    fn push_plain(&mut self, c: char) {
+        self.marks = 0;
+        self.text.push(c);
+        self.grew_by(1);
+    }
+
+    fn push_mark(&mut self, c: char) {
+        if self.marks >= MAX_MARKS {
+            self.push_written(format_args!("\\u{{{:x}}}", u32::from(c)));
+            return;
+        }
+        self.marks += 1;
+        self.text.push(c);
+        self.grew_by(1);
+    }
+
+    fn push_written(&mut self, written: std::fmt::Arguments<'_>) {
+        if self.is_cut() {
+            return;
+        }
+        self.marks = 0;
+        let before = self.text.len();
+        // Writing into a String cannot fail.
+        let _ = self.text.write_fmt(written);
+        self.grew_by(self.text.len() - before);
+    }
+
+    fn grew_by(&mut self, chars: usize) {
+        self.chars += chars;
+        if self.chars < self.max_chars {
+            self.cut_at = self.text.len();
+        }
+    }
+
+    fn finish(mut self) -> String {
+        if self.is_cut() {
+            self.text.truncate(self.cut_at);
+            if self.max_chars > 0 {
+                self.text.push('…');
+            }
+        }
+        self.text
+    }
+}
+
+/// Characters that show nothing or change what stands around them: C1 controls, format characters (Unicode
+/// category Cf, with bidi controls and tags), line and paragraph separators, fillers and variation selectors
+/// (`Default_Ignorable_Code_Point`), noncharacters. Unicode 16; a list because no crate here has the property.
+fn is_invisible(c: char) -> bool {
+    matches!(u32::from(c),
+        0x80..=0x9f
+        | 0xad
+        | 0x34f
+        | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x890..=0x891 | 0x8e2
+        | 0x115f..=0x1160
+        | 0x17b4..=0x17b5
+        | 0x180b..=0x180f
+        | 0x200b..=0x200f
+        | 0x2028..=0x202e
+        | 0x2060..=0x206f
+        | 0x3164
+        | 0xfe00..=0xfe0f
+        | 0xfeff
+        | 0xffa0
+        | 0xfff0..=0xfffb
+        | 0xfffe..=0xffff
+        | 0x110bd | 0x110cd
+        | 0x13430..=0x1343f
+        | 0x1bca0..=0x1bca3
+        | 0x1d173..=0x1d17a
+        | 0xe0000..=0xe0fff)
+        || u32::from(c) & 0xfffe == 0xfffe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hostile_text_is_written_out() {
+        let cases: &[(&[u8], &str)] = &[
+            (b"python train.py", "python train.py"),
+            ("täglich 日本語 ✓".as_bytes(), "täglich 日本語 ✓"),
+            (b"\x1b[2J\x1b]0;owned\x07", "^[[2J^[]0;owned^G"),
+            (b"a\0b\nc\td\x7f", "a^@b^Jc^Id^?"),
+            (b"\xff\xc3(", "\\xff\\xc3("),
+            (b"\xe2\x80", "\\xe2\\x80"),
+            ("\u{9b}31m".as_bytes(), "\\u{9b}31m"),
+            (
+                "\u{202e}cod.exe\u{202c}".as_bytes(),
+                "\\u{202e}cod.exe\\u{202c}",
+            ),
+            (
+                "a\u{200b}b\u{feff}c\u{2066}".as_bytes(),
+                "a\\u{200b}b\\u{feff}c\\u{2066}",
+            ),
+            ("x\u{2028}y\u{2029}z".as_bytes(), "x\\u{2028}y\\u{2029}z"),
+            (
+                "\u{e0041}\u{ad}\u{3164}".as_bytes(),
+                "\\u{e0041}\\u{ad}\\u{3164}",
+            ),
+            ("\u{301}x".as_bytes(), "\\u{301}x"),
+            (
+                "e\u{301}\u{302}\u{303}\u{304}".as_bytes(),
+                "e\u{301}\u{302}\u{303}\\u{304}",
+            ),
+            (b"", ""),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(visible(text, 4096), *expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn long_text_ends_in_an_ellipsis_and_no_escape_is_split() {
+        assert_eq!(visible(b"abcdef", 6), "abcdef");
+        assert_eq!(visible(b"abcdefg", 6), "abcde…");
+        assert_eq!(visible(b"abc\x1bdef", 5), "abc…");
+        assert_eq!(visible(b"abc\xff", 5), "abc…");
+        assert_eq!(visible(b"ab", 1), "…");
+        assert_eq!(visible(b"ab", 0), "");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_holds_no_control_and_is_bounded(text: Vec<u8>, max in 0..64usize) {
+            let shown = visible(&text, max);
+            prop_assert!(shown.chars().count() <= max);
+            prop_assert!(!shown.chars().any(|c| c.is_control() || is_invisible(c)));
+        }
+
+        #[test]
+        fn printable_ascii_is_left_alone(text in "[ -~]{0,200}") {
+            prop_assert_eq!(visible(text.as_bytes(), 4096), text);
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! This host as a source: the agent's threads write into the stream that a screen or a recorder reads.
+
+use super::stream::{Source, stream};
+use crate::collect::agent::{self, Options};
+
+/// Starts collecting. The threads end when the source is dropped.
+///
+/// # Errors
+/// When the system gives no threads.
+pub fn start(options: Options) -> std::io::Result<Source> {
+    let (feed, requests, source) = stream();
+    agent::start(options, feed, requests)?;
+    Ok(source)
+}

@@ -1,0 +1,94 @@
+//! Where frames and events come from: this host or a recording, one stream either way.
+//!
+//! A source yields [`Update`]s and takes [`Request`]s. Whoever draws, records or prints sees only these, so live,
+//! replay and (later) another machine are the same thing to them.
+
+pub(crate) mod layout;
+pub mod local;
+pub mod record;
+pub mod replay;
+pub mod stream;
+pub mod wire;
+
+use std::sync::Arc;
+
+use crate::model::event::Event;
+use crate::model::frame::Frame;
+use crate::model::history::Summary;
+use crate::model::host::Hello;
+use crate::model::pool::PoolMap;
+use crate::model::process::{ProcessDetail, ProcessKey};
+use crate::model::reading::Missing;
+use crate::model::stack::PythonStack;
+use crate::model::units::{GpuUuid, Millis, Mono};
+
+/// One thing a source has to say.
+#[derive(Debug, Clone)]
+pub enum Update {
+    /// Comes first, and again when the far side started anew.
+    Hello(Arc<Hello>),
+    /// The latest state; one that was not taken in time is replaced by the next.
+    Frame(Arc<Frame>),
+    /// Never dropped.
+    Event(Event),
+    /// The answer to a [`Request::Detail`].
+    Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
+    /// Every segment and block of the pool that [`Request::Map`] asked for; only the newest counts.
+    Map(Arc<PoolMap>),
+    /// The answer to a [`Request::Stacks`]; also one that was taken at a new maximum or a failed allocation.
+    Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
+    /// A recording jumped: forget all history and start from these, oldest first. Events follow as usual.
+    Jump(Vec<Summary>),
+    /// Where a recording stands; follows every frame of one.
+    Position(Position),
+    /// A sentence the user should read: `A minute of the recording is damaged and left out.`
+    Notice(String),
+    /// Nothing more will come, and why.
+    End(Option<String>),
+}
+
+/// What a reader may ask of a source. A source that cannot do a thing ignores it or answers with the reason.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Everything about one process, once.
+    Detail(ProcessKey),
+    /// A screen shows the map of this pool, by its process and the device's number inside it: it is wanted until
+    /// another or none is told. Said again with every frame, so that a source that started anew hears of it.
+    Map(Option<(ProcessKey, u32)>),
+    /// The Python stack of a process, now.
+    Stacks(ProcessKey),
+    /// A screen shows this GPU alone: its costly figures are wanted until another focus is told.
+    Focus(Option<GpuUuid>),
+    /// The period between frames.
+    Interval(Millis),
+    /// Move in a recording.
+    Play(Play),
+}
+
+/// How to move in a recording.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Play {
+    /// Going on at the end starts over.
+    Pause(bool),
+    /// 1 is as recorded; from 1/8 to 64.
+    Speed(f32),
+    /// By so many frames, and pause there.
+    Step(i32),
+    /// By so many milliseconds.
+    Skip(i64),
+    /// To a moment of the recording.
+    To(Mono),
+    Start,
+}
+
+/// Where a recording stands.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Position {
+    pub start: Mono,
+    pub end: Mono,
+    pub now: Mono,
+    pub speed: f32,
+    pub paused: bool,
+    /// The last frame was shown and nothing follows.
+    pub at_end: bool,
+}

@@ -1,0 +1,106 @@
+//! The bytes of a recording, in a file or in memory, read in pieces and never as a whole.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub enum Contents {
+    File(File),
+    Memory(Cow<'static, [u8]>),
+}
+
+impl Contents {
+    pub fn len(&self) -> io::Result<u64> {
+        match self {
+            Self::File(file) => Ok(file.metadata()?.len()),
+            Self::Memory(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    /// Fewer bytes than asked for only at the end.
+    pub fn read_at(&self, mut at: u64, mut into: &mut [u8]) -> io::Result<usize> {
+        let wanted = into.len();
+        while !into.is_empty() {
+            match self.read_some(at, into) {
+                Ok(0) => break,
+                Ok(read) => {
+                    at += read as u64;
+                    into = &mut into[read..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wanted - into.len())
+    }
+
+    fn read_some(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read_at(into, at),
+            Self::Memory(bytes) => {
+                let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
+                rest.unwrap_or_default().read(into)
+            }
+        }
+    }
+
+    /// Up to `length` bytes; the caller has bounded the length.
+    pub fn piece(&self, at: u64, length: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        let read = self.read_at(at, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+}
+
+/// A stretch of the contents as a reader.
+#[derive(Debug)]
+pub struct Stretch {
+    pub contents: Arc<Contents>,
+    pub at: u64,
+    pub end: u64,
+}
+
+impl Read for Stretch {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let most = into.len().min(left);
+        let read = self.contents.read_at(self.at, &mut into[..most])?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// Small reads that mostly go forward, out of one buffer.
+#[derive(Debug)]
+pub struct Window<'a> {
+    contents: &'a Contents,
+    at: u64,
+    buffer: Vec<u8>,
+}
+
+const WINDOW: u64 = 64 << 10;
+
+impl<'a> Window<'a> {
+    pub fn new(contents: &'a Contents) -> Self {
+        Self {
+            contents,
+            at: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// At least `count` bytes (which is less than the window) from `at` on, fewer only at the end.
+    pub fn from(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
+        let end = at.saturating_add(count as u64);
+        if at < self.at || end > self.at + self.buffer.len() as u64 {
+            self.buffer = self.contents.piece(at, WINDOW)?;
+            self.at = at;
+        }
+        let offset = usize::try_from(at - self.at).unwrap_or(usize::MAX);
+        Ok(self.buffer.get(offset..).unwrap_or_default())
+    }
+}

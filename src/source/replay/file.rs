@@ -1,0 +1,206 @@
+//! A recording as a table of minutes: opened quickly, read a minute at a time, and never trusted.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::contents::Contents;
+use super::lines::{Broken, Lines};
+use super::walk;
+use crate::model::host::Hello;
+use crate::model::units::Mono;
+use crate::source::layout::{
+    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MOST_INDEX_BYTES, MOST_NOTE_BYTES,
+    Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
+};
+use crate::source::wire::Line;
+
+/// Why a file cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot read the recording {name}: {source}")]
+    Read { name: String, source: io::Error },
+    #[error("{0} is empty: nothing was recorded into it")]
+    Empty(String),
+    #[error("{name} is not a gputop recording: it begins with {begins}; `gputop record` makes one")]
+    Foreign { name: String, begins: String },
+    #[error("{0} is cut off before its first second: there is nothing to play")]
+    NoFrames(String),
+    #[error(
+        "{name} was made by gputop {version} and needs a gputop that knows \"{needs}\"; install a newer one"
+    )]
+    TooNew {
+        name: String,
+        version: String,
+        needs: String,
+    },
+}
+
+/// A recording that can be played: its minutes are known, none of them is read yet.
+#[derive(Debug)]
+pub struct Recording {
+    contents: Arc<Contents>,
+    hello: Hello,
+    pub(super) minutes: Vec<Minute>,
+}
+
+impl Recording {
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::new(Contents::File(file), name),
+            Err(source) => Err(OpenError::Read { name, source }),
+        }
+    }
+
+    /// A recording inside the program.
+    pub fn from_bytes(bytes: Cow<'static, [u8]>) -> Result<Self, OpenError> {
+        Self::new(Contents::Memory(bytes), "the built-in recording".into())
+    }
+
+    /// Who recorded it, and where.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// The first and the last moment.
+    pub fn span(&self) -> (Mono, Mono) {
+        let start = self.minutes.first().map_or(Mono(0), |m| m.start);
+        let end = self.minutes.iter().map(|m| m.end).max();
+        (start, end.unwrap_or(start))
+    }
+
+    fn new(contents: Contents, name: String) -> Result<Self, OpenError> {
+        let contents = Arc::new(contents);
+        let read = |source| OpenError::Read {
+            name: name.clone(),
+            source,
+        };
+        if contents.len().map_err(read)? == 0 {
+            return Err(OpenError::Empty(name));
+        }
+        let Some((hello, after)) = read_hello(&contents).map_err(read)? else {
+            let head = contents.piece(0, 8).map_err(read)?;
+            let begins = describe(&head);
+            return Err(OpenError::Foreign { name, begins });
+        };
+        // Nothing is required so far; see `Hello::requires`.
+        if let Some(needs) = hello.requires.first().cloned() {
+            let version = hello.version;
+            return Err(OpenError::TooNew {
+                name,
+                version,
+                needs,
+            });
+        }
+        let minutes = match read_index(&contents).map_err(read)? {
+            Some(minutes) => minutes,
+            None => walk::minutes(&contents, after).map_err(read)?,
+        };
+        if minutes.iter().all(|m| m.frames == 0) {
+            return Err(OpenError::NoFrames(name));
+        }
+        Ok(Self {
+            contents,
+            hello,
+            minutes,
+        })
+    }
+
+    pub(super) fn lines(&self, minute: &Minute) -> Result<Lines, Broken> {
+        Lines::new(&self.contents, minute.offset, minute.offset + minute.bytes)
+    }
+
+    /// `None` when the minute has no note, it is damaged, or it does not fit into `room`, which shrinks by what it
+    /// took: the charts have a gap there.
+    pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
+        if !(SKIPPABLE_HEADER..=MOST_NOTE_BYTES).contains(&minute.note) {
+            return None;
+        }
+        let at = minute.offset + minute.bytes;
+        let frame = self.contents.piece(at, minute.note).ok()?;
+        let payload = payload_of(&frame, NOTE_MAGIC)?;
+        let line = payload.iter().position(|&byte| byte == b'\n')?;
+        let packed = zstd::stream::read::Decoder::new(payload.get(line + 1..)?).ok()?;
+        let mut text = Vec::new();
+        packed
+            .take((*room).min(MOST_NOTE_BYTES))
+            .read_to_end(&mut text)
+            .ok()?;
+        *room -= text.len() as u64;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+fn payload_of(frame: &[u8], magic: u32) -> Option<&[u8]> {
+    frame.strip_prefix(&magic.to_le_bytes())?.get(4..)
+}
+
+/// The hello and where it ends; `None` when the file does not begin with one.
+fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
+    let header = contents.piece(0, SKIPPABLE_HEADER)?;
+    let Some(length) = payload_of(&header, HELLO_MAGIC)
+        .and(header.get(4..8))
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u32::from_le_bytes)
+        .map(u64::from)
+        .filter(|&length| length <= MOST_NOTE_BYTES)
+    else {
+        return Ok(None);
+    };
+    let line = contents.piece(SKIPPABLE_HEADER, length)?;
+    let hello = serde_json::from_slice::<Line>(&line)
+        .ok()
+        .and_then(|line| line.hello);
+    Ok(hello.map(|hello| (hello, SKIPPABLE_HEADER + length)))
+}
+
+/// The index of a finished recording, if it is there and fits the file it is in.
+fn read_index(contents: &Contents) -> io::Result<Option<Vec<Minute>>> {
+    let length = contents.len()?;
+    let footer = contents.piece(length.saturating_sub(INDEX_FOOTER), INDEX_FOOTER)?;
+    let Some(whole) = footer
+        .strip_suffix(INDEX_END)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(u32::from_le_bytes)
+        .map(u64::from)
+        .filter(|&whole| whole <= length.min(MOST_INDEX_BYTES) && whole > INDEX_FOOTER)
+    else {
+        return Ok(None);
+    };
+    let at = length - whole;
+    let frame = contents.piece(at, whole - INDEX_FOOTER)?;
+    let index = payload_of(&frame, INDEX_MAGIC)
+        .and_then(|line| serde_json::from_slice::<Index>(line).ok())
+        .filter(|index| index.offset == at && are_in_order(&index.minutes, at));
+    Ok(index.map(|index| index.minutes))
+}
+
+fn are_in_order(minutes: &[Minute], end: u64) -> bool {
+    let mut at = 0;
+    minutes.iter().all(|minute| {
+        let after = minute
+            .offset
+            .checked_add(minute.bytes)
+            .and_then(|after| after.checked_add(minute.note));
+        let fits = minute.offset >= at && after.is_some_and(|after| after <= end);
+        at = after.unwrap_or(end);
+        fits
+    })
+}
+
+fn describe(head: &[u8]) -> String {
+    if head.starts_with(&HELLO_MAGIC.to_le_bytes()) {
+        return "a damaged header".into();
+    }
+    if head.starts_with(&crate::source::layout::ZSTD_MAGIC.to_le_bytes()) {
+        return "zstd data without gputop's header".into();
+    }
+    if head.iter().all(|byte| (b' '..=b'~').contains(byte)) {
+        return format!("\u{201c}{}\u{201d}", String::from_utf8_lossy(head));
+    }
+    let bytes: Vec<String> = head.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(" ")
+}

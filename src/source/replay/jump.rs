@@ -1,0 +1,203 @@
+//! Moving in a recording: what was asked for, and what a screen needs after a jump.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::ahead::Ahead;
+use super::player::{Player, sane};
+use super::target::{self, Target, Until};
+use crate::model::reading::{Missing, Reason};
+use crate::model::units::Mono;
+use crate::source::{Play, Request, Update};
+
+/// How much of the past a jump brings back, in minutes.
+const PAST: usize = 60;
+/// An hour's notes of 8 GPUs and 64 processes are 2 MB of JSON.
+const MOST_PAST_BYTES: u64 = 32 << 20;
+/// A jump sends at most about so many frames: the stream holds no more, and a chart's finest step is a second.
+const MOST_JUMP_FRAMES: u64 = 120;
+/// Up to so many frames forward are stepped through, further ones jumped to.
+const MOST_STEPS: u64 = 16;
+
+impl Player {
+    /// Takes all requests that wait before moving, so that a held key does not decode a minute for each repeat.
+    pub fn obey(&mut self, requests: impl Iterator<Item = Request>) {
+        let mut target = None;
+        for request in requests {
+            match request {
+                Request::Detail(key) => {
+                    let why = Missing::new(
+                        Reason::NotRead,
+                        "a recording holds no environment or command line beyond the row's",
+                    );
+                    self.feed.push(Update::Detail(key, Box::new(Err(why))));
+                }
+                Request::Stacks(key) => {
+                    let why = Missing::new(Reason::NotRead, "a recording holds no Python stacks");
+                    self.feed.push(Update::Stacks(key, Arc::new(Err(why))));
+                }
+                Request::Play(play) => target = self.obey_play(play, target),
+                Request::Focus(_) | Request::Interval(_) | Request::Map(_) => {}
+            }
+        }
+        match target {
+            Some(target) => self.go(target),
+            None => self.feed.push(self.position()),
+        }
+    }
+
+    /// Where to go after this request and the ones before it that have not been done.
+    fn obey_play(&mut self, play: Play, target: Option<Target>) -> Option<Target> {
+        match play {
+            Play::Pause(pause) => {
+                let over = self.paused && !pause && matches!(self.reader.ahead(), Ahead::End);
+                self.paused = pause;
+                self.start_pace();
+                if over && target.is_none() {
+                    return Some(Target::START);
+                }
+                target
+            }
+            Play::Speed(speed) => {
+                self.speed = sane(speed);
+                self.start_pace();
+                target
+            }
+            Play::Step(frames) => {
+                self.paused = true;
+                let from = self.frame_of(target);
+                Some(Target::Frame(from.saturating_add_signed(frames.into())))
+            }
+            Play::Skip(millis) => {
+                let from = self.moment_of(target);
+                Some(Target::Moment(Mono(from.0.saturating_add_signed(millis))))
+            }
+            Play::To(moment) => Some(Target::Moment(moment)),
+            Play::Start => Some(Target::START),
+        }
+    }
+
+    /// The pace changed: the time to the next frame counts from now.
+    fn start_pace(&mut self) {
+        if let Some(shown) = &mut self.shown {
+            shown.due = Instant::now();
+        }
+    }
+
+    fn frame_of(&mut self, target: Option<Target>) -> u64 {
+        if let Some(Target::Frame(frame)) = target {
+            return frame;
+        }
+        self.go_if(target);
+        let shown = self.shown.map_or(0, |shown| {
+            target::ordinal(&self.reader.recording, shown.place)
+        });
+        // With the steps that were asked for and are not done yet.
+        shown.saturating_add(self.owed)
+    }
+
+    fn moment_of(&mut self, target: Option<Target>) -> Mono {
+        if let Some(Target::Moment(moment)) = target {
+            return moment;
+        }
+        self.go_if(target);
+        self.shown.map_or(Mono(0), |shown| shown.mono)
+    }
+
+    fn go_if(&mut self, target: Option<Target>) {
+        if let Some(target) = target {
+            self.go(target);
+        }
+    }
+
+    fn go(&mut self, target: Target) {
+        match self.steps_to(target) {
+            Some(steps) if steps > 0 && !matches!(self.reader.ahead(), Ahead::End) => {
+                self.owed = steps;
+            }
+            Some(_) => self.feed.push(self.position()),
+            None => self.jump(target),
+        }
+    }
+
+    /// How many frames forward the target is, when it is near. The end may be nearer: counts are not trusted.
+    fn steps_to(&self, target: Target) -> Option<u64> {
+        let Target::Frame(frame) = target else {
+            return None;
+        };
+        let now = target::ordinal(&self.reader.recording, self.shown?.place);
+        let steps = frame.checked_sub(now)?;
+        (steps <= MOST_STEPS).then_some(steps)
+    }
+
+    /// When the minute holds no frame that can be read, the next that can is due at once; when none follows, the
+    /// last before it is the target.
+    pub fn jump(&mut self, target: Target) {
+        self.jump_into_minute(target);
+        while self.shown.is_none() && matches!(self.reader.ahead(), Ahead::End) {
+            // Shrinks with every try, since what was read is known by now to hold nothing.
+            match target::count(&self.reader.recording).checked_sub(1) {
+                Some(last) => self.jump_into_minute(Target::Frame(last)),
+                None => break,
+            }
+        }
+        self.owed = u64::from(self.shown.is_none());
+        if self.shown.is_some() || matches!(self.reader.ahead(), Ahead::End) {
+            self.settle();
+        }
+    }
+
+    fn jump_into_minute(&mut self, target: Target) {
+        let (minute, until) = target.resolve(&self.reader.recording);
+        self.feed_past(minute);
+        self.reader.seek(minute);
+        self.shown = None;
+        self.feed_minute(minute, until);
+    }
+
+    fn feed_minute(&mut self, minute: usize, until: Until) {
+        let every = self
+            .reader
+            .frames_of(minute)
+            .div_ceil(MOST_JUMP_FRAMES)
+            .max(1);
+        let mut held = None;
+        while let Some((place, frame)) = self
+            .reader
+            .take_if(|place, frame| place.minute == minute && until.includes(place, frame))
+        {
+            self.feed_events();
+            self.mark_shown(place, &frame, Instant::now());
+            if place.frame.is_multiple_of(every) {
+                self.feed.push(Update::Frame(frame));
+                held = None;
+            } else {
+                held = Some(frame);
+            }
+        }
+        held.into_iter()
+            .for_each(|frame| self.feed.push(Update::Frame(frame)));
+    }
+
+    /// Newest first, so that a limit on memory costs the oldest.
+    fn feed_past(&mut self, minute: usize) {
+        let recording = &self.reader.recording;
+        let past = recording.minutes.get(minute.saturating_sub(PAST)..minute);
+        let mut room = MOST_PAST_BYTES;
+        let mut notes: Vec<_> = past
+            .unwrap_or_default()
+            .iter()
+            .rev()
+            .filter_map(|minute| recording.note(minute, &mut room))
+            .collect();
+        notes.reverse();
+        let (summaries, events): (Vec<_>, Vec<_>) = notes
+            .into_iter()
+            .map(|note| (note.summary, note.events))
+            .unzip();
+        self.feed.push(Update::Jump(summaries));
+        for event in events.into_iter().flatten() {
+            self.feed.push(Update::Event(event));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The pipe between a source's thread and whoever reads it: ordered, bounded, events never dropped.
+//!
+//! A reader that falls behind loses the oldest frames, since only the newest matters; it never loses an event and
+//! never makes the source wait.
+
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{Request, Update};
+
+/// More than a minute of frames at one a second: what a seek sends at once.
+const MOST_FRAMES: usize = 128;
+
+/// Stacks that nobody takes: of a program whose allocations fail for hours there is one a second.
+const MOST_STACKS: usize = 64;
+
+#[derive(Debug, Default)]
+struct Queue {
+    updates: VecDeque<Update>,
+    frames: usize,
+    closed: bool,
+}
+
+impl Queue {
+    /// A jump makes the states that still wait worthless; without this a held seek key would pile them up.
+    fn forget_states(&mut self) {
+        self.updates.retain(|update| {
+            !matches!(
+                update,
+                Update::Frame(_) | Update::Jump(_) | Update::Position(_) | Update::Map(_)
+            )
+        });
+        self.frames = 0;
+    }
+
+    fn make_room_for_stacks(&mut self) {
+        let is_stack = |update: &Update| matches!(update, Update::Stacks(..));
+        if self.updates.iter().filter(|u| is_stack(u)).count() >= MOST_STACKS {
+            let oldest = self.updates.iter().position(is_stack);
+            oldest.and_then(|at| self.updates.remove(at));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Notify,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // A panicking writer leaves a queue that is still whole: every change to it is one push or pop.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writing end, held by the source's threads. The stream ends when the last one is dropped.
+#[derive(Debug)]
+pub struct Feed {
+    shared: Arc<Shared>,
+}
+
+impl Feed {
+    pub fn push(&self, update: Update) {
+        let mut queue = self.shared.queue();
+        if matches!(update, Update::Jump(_)) {
+            queue.forget_states();
+        }
+        if matches!(update, Update::Frame(_)) {
+            if queue.frames >= MOST_FRAMES
+                && let Some(oldest) = queue
+                    .updates
+                    .iter()
+                    .position(|u| matches!(u, Update::Frame(_)))
+            {
+                queue.updates.remove(oldest);
+                queue.frames -= 1;
+            }
+            queue.frames += 1;
+        }
+        if matches!(update, Update::Position(_)) {
+            // Only the newest says anything.
+            queue.updates.retain(|u| !matches!(u, Update::Position(_)));
+        }
+        if matches!(update, Update::Stacks(..)) {
+            queue.make_room_for_stacks();
+        }
+        if matches!(update, Update::Map(_)) {
+            queue.updates.retain(|u| !matches!(u, Update::Map(_)));
+        }
+        queue.updates.push_back(update);
+        drop(queue);
+        self.shared.arrived.notify_one();
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.shared.queue().closed = true;
+        self.shared.arrived.notify_one();
+    }
+}
+
+/// The reading end: what a screen, a recorder or a printer holds.
+#[derive(Debug)]
+pub struct Source {
+    shared: Arc<Shared>,
+    requests: mpsc::Sender<Request>,
+}
+
+impl Source {
+    /// The next update; `None` when the source has ended. Safe to cancel: an update is taken or stays.
+    pub async fn next(&mut self) -> Option<Update> {
+        loop {
+            if let Some(update) = self.try_next() {
+                return Some(update);
+            }
+            if self.shared.queue().closed {
+                return self.try_next();
+            }
+            self.shared.arrived.notified().await;
+        }
+    }
+
+    /// An update that is already there.
+    pub fn try_next(&mut self) -> Option<Update> {
+        let mut queue = self.shared.queue();
+        let update = queue.updates.pop_front()?;
+        if matches!(update, Update::Frame(_)) {
+            queue.frames -= 1;
+        }
+        Some(update)
+    }
+
+    /// Asks the source for something. One that has ended takes no more requests, and needs none.
+    pub fn send(&self, request: Request) {
+        let _ = self.requests.send(request);
+    }
+}
+
+/// A stream: its writing end, the requests that come back, and its reading end.
+pub fn stream() -> (Feed, mpsc::Receiver<Request>, Source) {
+    let shared = Arc::new(Shared::default());
+    let (sender, requests) = mpsc::channel();
+    (
+        Feed {
+            shared: Arc::clone(&shared),
+        },
+        requests,
+        Source {
+            shared,
+            requests: sender,
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::Event;
+    use crate::model::frame::Frame;
+
+    fn frame(seq: u64) -> Update {
+        Update::Frame(Arc::new(Frame {
+            seq,
+            ..Frame::default()
+        }))
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_loses_old_frames_and_no_event() {
+        let (feed, _requests, mut source) = stream();
+        for seq in 0..1_000 {
+            feed.push(frame(seq));
+            feed.push(Update::Event(Event {
+                seq,
+                ..Event::default()
+            }));
+        }
+        drop(feed);
+        let (mut frames, mut events) = (Vec::new(), 0);
+        while let Some(update) = source.next().await {
+            match update {
+                Update::Frame(frame) => frames.push(frame.seq),
+                Update::Event(event) => {
+                    assert_eq!(event.seq, events);
+                    events += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(events, 1_000);
+        assert_eq!(
+            frames,
+            (1_000 - MOST_FRAMES as u64..1_000).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_jump_replaces_the_states_that_wait_and_no_event() {
+        let (feed, _requests, mut source) = stream();
+        for seq in 0..100 {
+            feed.push(Update::Jump(Vec::new()));
+            feed.push(frame(seq));
+            feed.push(Update::Event(Event::default()));
+        }
+        let waiting: Vec<_> = std::iter::from_fn(|| source.try_next()).collect();
+        let events = waiting.iter().filter(|u| matches!(u, Update::Event(_)));
+        assert_eq!((waiting.len(), events.count()), (102, 100));
+        assert!(matches!(&waiting[100], Update::Frame(f) if f.seq == 99));
+    }
+
+    #[tokio::test]
+    async fn requests_reach_the_source_until_it_ends() {
+        let (feed, requests, source) = stream();
+        source.send(Request::Focus(None));
+        assert_eq!(requests.recv(), Ok(Request::Focus(None)));
+        drop((feed, requests));
+        source.send(Request::Focus(None));
+    }
+}

@@ -1,0 +1,41 @@
+//! One line of the stream: the same JSON in a recording and between two machines.
+//!
+//! A line is an object with one key that names what it holds. A key this version does not know leaves all fields
+//! empty and the line is passed over; the stream goes on.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::event::Event;
+use crate::model::frame::Frame;
+use crate::model::host::Hello;
+
+/// What one line holds: exactly one of these, or nothing known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, bound(deserialize = "F: Deserialize<'de>"))]
+pub struct Line<F = Frame> {
+    /// Which of several hosts it is from. A reader that knows only one takes those of host 0.
+    #[serde(skip_serializing_if = "is_first")]
+    pub from: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hello: Option<Hello>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<F>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<Event>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_first(from: &u32) -> bool {
+    *from == 0
+}
+
+impl<F> Default for Line<F> {
+    fn default() -> Self {
+        Self {
+            from: 0,
+            hello: None,
+            frame: None,
+            event: None,
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Everything a key can do, in one list: keymap, help screen, footer and documentation are made from it.
+
+/// What a key press means, whatever the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    Quit,
+    QuitNow,
+    Back,
+    Help,
+    Suspend,
+    Redraw,
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    First,
+    Last,
+    Open,
+    Memory,
+    Stack,
+    Unread,
+    NextPane,
+    NextGpu,
+    PreviousGpu,
+    Filter,
+    Sort,
+    SortNext,
+    SortPrevious,
+    Invert,
+    Pause,
+    Now,
+    ZoomIn,
+    ZoomOut,
+    SkipBack,
+    SkipForward,
+    StepBack,
+    StepForward,
+    Slower,
+    Faster,
+}
+
+/// Where an action exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Everywhere,
+    /// Only while a recording plays.
+    Recording,
+}
+
+#[derive(Debug)]
+pub struct ActionDef {
+    pub action: Action,
+    /// Its name in `keymap.toml`.
+    pub name: &'static str,
+    pub scope: Scope,
+    /// What it does, as an imperative without a period: `Open what the cursor is on`.
+    pub help: &'static str,
+    /// One word for the footer.
+    pub short: &'static str,
+}
+
+const fn def(
+    action: Action,
+    name: &'static str,
+    short: &'static str,
+    help: &'static str,
+) -> ActionDef {
+    ActionDef {
+        action,
+        name,
+        scope: Scope::Everywhere,
+        help,
+        short,
+    }
+}
+
+const fn recording(
+    action: Action,
+    name: &'static str,
+    short: &'static str,
+    help: &'static str,
+) -> ActionDef {
+    ActionDef {
+        action,
+        name,
+        scope: Scope::Recording,
+        help,
+        short,
+    }
+}
+
+pub const ACTIONS: &[ActionDef] = &[
+    def(Action::Up, "up", "up", "Move the cursor up, or scroll"),
+    def(
+        Action::Down,
+        "down",
+        "down",
+        "Move the cursor down, or scroll",
+    ),
+    def(
+        Action::Left,
+        "left",
+        "left",
+        "Move the cursor of a map to the cell before",
+    ),
+    def(
+        Action::Right,
+        "right",
+        "right",
+        "Move the cursor of a map to the next cell",
+    ),
+    def(Action::PageUp, "page_up", "page", "Move a page up"),
+    def(Action::PageDown, "page_down", "page", "Move a page down"),
+    def(Action::First, "first", "first", "Go to the first row"),
+    def(Action::Last, "last", "last", "Go to the last row"),
+    def(
+        Action::Open,
+        "open",
+        "open",
+        "Open the GPU or process under the cursor",
+    ),
+    def(
+        Action::Back,
+        "back",
+        "back",
+        "Close what is open; at the top it does nothing",
+    ),
+    def(
+        Action::Memory,
+        "memory",
+        "memory",
+        "Look into the allocator of the process under the cursor",
+    ),
+    def(
+        Action::Stack,
+        "stack",
+        "stack",
+        "Read the Python stack of the process, without stopping it",
+    ),
+    def(
+        Action::Unread,
+        "unread",
+        "unreadable",
+        "List the processes whose allocator cannot be read, and why",
+    ),
+    def(
+        Action::NextPane,
+        "next_pane",
+        "pane",
+        "Jump between GPUs and processes, or between the parts of a screen",
+    ),
+    def(Action::NextGpu, "next_gpu", "next GPU", "Show the next GPU"),
+    def(
+        Action::PreviousGpu,
+        "previous_gpu",
+        "previous GPU",
+        "Show the previous GPU",
+    ),
+    def(
+        Action::Filter,
+        "filter",
+        "filter",
+        "Show only processes whose PID, user, command, rank or job contains a text",
+    ),
+    def(
+        Action::Sort,
+        "sort",
+        "sort",
+        "Choose the column that orders the processes",
+    ),
+    def(
+        Action::SortNext,
+        "sort_next",
+        "sort",
+        "Order by the next column",
+    ),
+    def(
+        Action::SortPrevious,
+        "sort_previous",
+        "sort",
+        "Order by the previous column",
+    ),
+    def(Action::Invert, "invert", "invert", "Turn the order round"),
+    def(
+        Action::ZoomIn,
+        "zoom_in",
+        "zoom in",
+        "Show a shorter time in charts",
+    ),
+    def(
+        Action::ZoomOut,
+        "zoom_out",
+        "zoom out",
+        "Show a longer time in charts",
+    ),
+    def(
+        Action::Pause,
+        "pause",
+        "pause",
+        "Hold the display while collection goes on; in a recording, hold the playback",
+    ),
+    def(
+        Action::Now,
+        "now",
+        "now",
+        "Back to the present, or to the start of a recording",
+    ),
+    recording(Action::SkipBack, "skip_back", "-10s", "Go back ten seconds"),
+    recording(
+        Action::SkipForward,
+        "skip_forward",
+        "+10s",
+        "Go on ten seconds",
+    ),
+    recording(
+        Action::StepBack,
+        "step_back",
+        "step",
+        "Go back one frame and hold",
+    ),
+    recording(
+        Action::StepForward,
+        "step_forward",
+        "step",
+        "Go on one frame and hold",
+    ),
+    recording(Action::Slower, "slower", "slower", "Play at half the speed"),
+    recording(
+        Action::Faster,
+        "faster",
+        "faster",
+        "Play at twice the speed",
+    ),
+    def(
+        Action::Help,
+        "help",
+        "help",
+        "Explain the keys and the words of this screen",
+    ),
+    def(
+        Action::Redraw,
+        "redraw",
+        "redraw",
+        "Draw the whole screen again",
+    ),
+    def(
+        Action::Suspend,
+        "suspend",
+        "suspend",
+        "Give the terminal back to the shell; fg returns",
+    ),
+    def(
+        Action::Quit,
+        "quit",
+        "quit",
+        "Close what is open, else leave",
+    ),
+    def(Action::QuitNow, "quit_now", "quit", "Leave at once"),
+];
+
+impl Action {
+    pub fn def(self) -> &'static ActionDef {
+        // The table test below holds that every action is listed.
+        ACTIONS
+            .iter()
+            .find(|def| def.action == self)
+            .unwrap_or(&ACTIONS[0])
+    }
+}

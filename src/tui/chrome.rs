@@ -1,0 +1,221 @@
+//! The line above and the line below every screen: where we are and whose data this is; which keys work here.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::app::{App, Recording};
+use super::columns::PROCESS_COLUMNS;
+use super::screens::Screen;
+use super::theme::Role;
+use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
+use crate::model::frame::Frame;
+use crate::model::units::Millis;
+
+/// `8xH200`, or the names one by one when they differ.
+pub fn gpus_words(frame: &Frame) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for gpu in &frame.gpus {
+        let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
+        let name = name.strip_prefix("GeForce ").unwrap_or(name);
+        match kinds.iter_mut().find(|(known, _)| known == name) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((name.to_owned(), 1)),
+        }
+    }
+    if kinds.is_empty() {
+        return "no GPU".into();
+    }
+    kinds
+        .iter()
+        .map(|(name, count)| format!("{count}x{name}"))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The job that most processes here belong to.
+fn job_words(frame: &Frame) -> Option<String> {
+    let processes = &frame.processes.as_ref()?.list;
+    let job = processes.iter().find_map(|p| p.job.value())?;
+    Some(format!("job {job}"))
+}
+
+/// `0:12`, `1:02:03`
+fn clock_span(span: Millis) -> String {
+    let seconds = span.0 / 1_000;
+    let (h, m, s) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    if h > 0 {
+        format!("{h}:{m:02}:{s:02}")
+    } else {
+        format!("{m}:{s:02}")
+    }
+}
+
+fn replay_words(recording: &Recording) -> String {
+    let position = recording.position;
+    let state = match (position.at_end, position.paused) {
+        (true, _) => " at its end".to_owned(),
+        (false, true) => " paused".to_owned(),
+        _ if (position.speed - 1.0).abs() < 0.01 => String::new(),
+        _ => format!(" x{}", position.speed),
+    };
+    let now = clock_span(position.now.since(position.start));
+    let all = clock_span(position.end.since(position.start));
+    format!(" REPLAY {} {now}/{all}{state} ", recording.name)
+}
+
+/// One line; in a narrow pane the state of the source is what stays.
+pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    let clock = theme.clock(app.frame.time, " %H:%M:%S ");
+    let clock_at = put_right(
+        buffer,
+        area.x,
+        area.right(),
+        area.y,
+        &clock,
+        theme.style(Role::Text),
+    );
+    let (text, role) = match &app.recording {
+        Some(recording) => (replay_words(recording), Role::Banner),
+        None if app.ended_source.is_some() => (" source ended ".into(), Role::Bad),
+        None if app.paused => (format!("{} held ", theme.glyphs.paused), Role::Warn),
+        None => (
+            format!(
+                "{} live {} ",
+                theme.glyphs.live,
+                interval_words(app.frame.interval)
+            ),
+            Role::Good,
+        ),
+    };
+    let state_at = put_right(buffer, area.x, clock_at, area.y, &text, theme.style(role));
+    let gpus = gpus_words(&app.frame);
+    let job = job_words(&app.frame).unwrap_or_default();
+    let dim = theme.style(Role::Dim);
+    let pieces = [
+        (app.hello.host.as_str(), theme.style(Role::Title)),
+        ("  ", dim),
+        (gpus.as_str(), theme.style(Role::Text)),
+        ("  ", dim),
+        (job.as_str(), dim),
+    ];
+    put_all(
+        buffer,
+        area.x + 1,
+        area.y,
+        state_at.saturating_sub(1),
+        &pieces,
+    );
+}
+
+pub fn interval_words(interval: Millis) -> String {
+    match interval.0 {
+        ms if ms % 1_000 == 0 => format!("{}s", ms / 1_000),
+        ms => format!("{ms}ms"),
+    }
+}
+
+/// Why a recording plays although nobody asked for one: stays as long as it does. Returns the rows it took.
+pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
+    let Some(reason) = app.recording.as_ref().and_then(|r| r.reason.as_ref()) else {
+        return 0;
+    };
+    let text = format!(
+        "What follows is a recording of another machine. Here: {reason} `gputop doctor` says more."
+    );
+    let mut rows = 0;
+    for line in wrap_words(&text, usize::from(area.width.saturating_sub(2)).max(20))
+        .iter()
+        .take(3)
+    {
+        put(
+            buffer,
+            area.x + 1,
+            area.y + rows,
+            line,
+            area.width,
+            app.theme.style(Role::Warn),
+        );
+        rows += 1;
+    }
+    rows
+}
+
+/// `filter: train (3 hidden)`
+pub fn filter_words(app: &App) -> String {
+    format!("filter: {} ({} hidden)", app.filter, app.hidden)
+}
+
+/// What changes the process table, if anything does: it must not be forgotten.
+fn arrangement(app: &App) -> String {
+    let mut words = Vec::new();
+    if !app.filter.is_empty() {
+        words.push(filter_words(app));
+    }
+    if let Some(column) = app.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
+        let way = if app.inverted { ", turned round" } else { "" };
+        words.push(format!("by {}{way}", column.title));
+    }
+    words.join("  ")
+}
+
+/// Keys of this screen, or what there is to say.
+pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    if let Some(message) = &app.message {
+        put(
+            buffer,
+            area.x + 1,
+            area.y,
+            message,
+            area.width,
+            theme.style(Role::Warn),
+        );
+        return;
+    }
+    let quit = format!(
+        "{} {}",
+        app.keymap.label(Action::Quit),
+        if is_first { "quit" } else { "back" }
+    );
+    let end = area.right().saturating_sub(1);
+    let mut right = put_right(buffer, area.x, end, area.y, &quit, theme.style(Role::Dim));
+    let arrangement = arrangement(app);
+    if !arrangement.is_empty() {
+        right = put_right(
+            buffer,
+            area.x,
+            right.saturating_sub(2),
+            area.y,
+            &arrangement,
+            theme.style(Role::Warn),
+        );
+    }
+    let mut at = area.x + 1;
+    // A recording is moved in before anything else.
+    let play: &[Action] = if app.recording.is_some() {
+        &[Action::SkipBack, Action::SkipForward, Action::Pause]
+    } else {
+        &[]
+    };
+    let own = screen
+        .footer()
+        .iter()
+        .filter(|action| !play.contains(action));
+    for action in play.iter().chain(own) {
+        let (key, word) = (app.keymap.label(*action), action.def().short);
+        let width = u16::try_from(columns(&key) + columns(word) + 3).unwrap_or(u16::MAX);
+        if at + width > right {
+            break;
+        }
+        let style = theme.style(Role::Dim);
+        let pieces = [
+            (key.as_str(), theme.style(Role::Key)),
+            (" ", style),
+            (word, style),
+            ("  ", style),
+        ];
+        at = put_all(buffer, at, area.y, right, &pieces);
+    }
+}

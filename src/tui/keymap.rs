@@ -1,0 +1,260 @@
+//! Keys to actions: a pure function over a table that is read from TOML.
+
+use std::collections::HashMap;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use thiserror::Error;
+
+use super::action::{ACTIONS, Action, Scope};
+
+/// The keys this program ships with.
+pub const DEFAULT: &str = include_str!("../../assets/keymap.toml");
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum KeymapError {
+    #[error("the keymap is not valid TOML: {0}")]
+    Syntax(String),
+    #[error("there is no action `{0}`; `?` in gputop lists them")]
+    Action(String),
+    #[error(
+        "`{key}` of action `{action}` is no key: a character, or a name such as enter, pgup, f5, ctrl-x"
+    )]
+    Key { key: String, action: String },
+    #[error("key `{key}` is bound to both `{first}` and `{second}`")]
+    Conflict {
+        key: String,
+        first: &'static str,
+        second: &'static str,
+    },
+}
+
+/// A key as bindings compare it: shift is in the character already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    code: KeyCode,
+    control: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keymap {
+    /// Keys of a recording stand apart: while one plays they come first.
+    bindings: HashMap<(Key, bool), Action>,
+    /// For help and footer, in the order of the file.
+    names: HashMap<Action, Vec<String>>,
+}
+
+impl Keymap {
+    /// # Errors
+    /// One sentence on the first binding that is wrong.
+    pub fn parse(text: &str) -> Result<Self, KeymapError> {
+        let table: HashMap<String, Vec<String>> =
+            toml::from_str(text).map_err(|e| KeymapError::Syntax(e.message().to_owned()))?;
+        let mut keymap = Self {
+            bindings: HashMap::new(),
+            names: HashMap::new(),
+        };
+        // In the order of ACTIONS, so that a conflict is always told the same way.
+        for def in ACTIONS {
+            for name in table.get(def.name).into_iter().flatten() {
+                keymap.bind(name, def.action)?;
+            }
+        }
+        match table
+            .keys()
+            .find(|name| !ACTIONS.iter().any(|def| def.name == **name))
+        {
+            Some(unknown) => Err(KeymapError::Action(unknown.clone())),
+            None => Ok(keymap),
+        }
+    }
+
+    fn bind(&mut self, name: &str, action: Action) -> Result<(), KeymapError> {
+        let key = parse_key(name).ok_or_else(|| KeymapError::Key {
+            key: name.to_owned(),
+            action: action.def().name.to_owned(),
+        })?;
+        let recording = action.def().scope == Scope::Recording;
+        if let Some(before) = self.bindings.insert((key, recording), action) {
+            let (first, second) = (before.def().name, action.def().name);
+            return Err(KeymapError::Conflict {
+                key: name.to_owned(),
+                first,
+                second,
+            });
+        }
+        self.names.entry(action).or_default().push(name.to_owned());
+        Ok(())
+    }
+
+    /// What a key means; what it means in a recording it does not mean on live data.
+    pub fn resolve(&self, event: KeyEvent, recording: bool) -> Option<Action> {
+        let control = event.modifiers.contains(KeyModifiers::CONTROL);
+        if event
+            .modifiers
+            .intersects(KeyModifiers::ALT | KeyModifiers::SUPER)
+        {
+            return None;
+        }
+        let key = Key {
+            code: event.code,
+            control,
+        };
+        let played = self.bindings.get(&(key, true)).filter(|_| recording);
+        played.or_else(|| self.bindings.get(&(key, false))).copied()
+    }
+
+    /// The keys of an action as written in the keymap, the preferred one first.
+    pub fn keys(&self, action: Action) -> &[String] {
+        self.names.get(&action).map_or(&[], Vec::as_slice)
+    }
+
+    /// The preferred key as it is shown: `Enter`, `^C`, `s`.
+    pub fn label(&self, action: Action) -> String {
+        self.keys(action)
+            .first()
+            .map_or_else(String::new, |name| show_key(name))
+    }
+}
+
+fn parse_key(name: &str) -> Option<Key> {
+    let (control, name) = match name.strip_prefix("ctrl-") {
+        Some(rest) => (true, rest),
+        None => (false, name),
+    };
+    let mut characters = name.chars();
+    let code = match (characters.next()?, characters.next()) {
+        (character, None) => KeyCode::Char(character),
+        _ => named_key(name)?,
+    };
+    Some(Key { code, control })
+}
+
+fn named_key(name: &str) -> Option<KeyCode> {
+    Some(match name {
+        "up" => KeyCode::Up,
+        "down" => KeyCode::Down,
+        "left" => KeyCode::Left,
+        "right" => KeyCode::Right,
+        "home" => KeyCode::Home,
+        "end" => KeyCode::End,
+        "pgup" => KeyCode::PageUp,
+        "pgdn" => KeyCode::PageDown,
+        "enter" => KeyCode::Enter,
+        "esc" => KeyCode::Esc,
+        "tab" => KeyCode::Tab,
+        "backtab" => KeyCode::BackTab,
+        "space" => KeyCode::Char(' '),
+        "backspace" => KeyCode::Backspace,
+        "delete" => KeyCode::Delete,
+        other => KeyCode::F(
+            other
+                .strip_prefix('f')?
+                .parse()
+                .ok()
+                .filter(|n| (1..=12).contains(n))?,
+        ),
+    })
+}
+
+/// A key's name as people write it on screen.
+pub fn show_key(name: &str) -> String {
+    if let Some(rest) = name.strip_prefix("ctrl-") {
+        return format!("^{}", rest.to_uppercase());
+    }
+    match name {
+        "enter" => "Enter".into(),
+        "esc" => "Esc".into(),
+        "tab" => "Tab".into(),
+        "backtab" => "S-Tab".into(),
+        "space" => "Space".into(),
+        "pgup" => "PgUp".into(),
+        "pgdn" => "PgDn".into(),
+        other if other.chars().count() > 1 => {
+            let mut letters = other.chars();
+            letters
+                .next()
+                .map(|first| first.to_uppercase().chain(letters).collect())
+                .unwrap_or_default()
+        }
+        other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(code: KeyCode) -> KeyEvent {
+        KeyEvent::new(code, KeyModifiers::NONE)
+    }
+
+    #[test]
+    fn the_default_keymap_binds_every_action_once() {
+        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        for def in ACTIONS {
+            assert!(
+                !keymap.keys(def.action).is_empty(),
+                "{} has no key",
+                def.name
+            );
+            assert_eq!(def.action.def().name, def.name, "an action is listed twice");
+        }
+    }
+
+    #[test]
+    fn keys_mean_what_fingers_expect() {
+        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        let table = [
+            (KeyCode::Char('j'), Action::Down),
+            (KeyCode::Up, Action::Up),
+            (KeyCode::Enter, Action::Open),
+            (KeyCode::Esc, Action::Back),
+            (KeyCode::Tab, Action::NextPane),
+            (KeyCode::Char('/'), Action::Filter),
+            (KeyCode::Char('s'), Action::Sort),
+            (KeyCode::Char('?'), Action::Help),
+            (KeyCode::Char('q'), Action::Quit),
+            (KeyCode::Char('G'), Action::Last),
+        ];
+        for (key, action) in table {
+            assert_eq!(keymap.resolve(press(key), false), Some(action), "{key:?}");
+        }
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(keymap.resolve(interrupt, false), Some(Action::QuitNow));
+        // k moves; nothing that ends a process is ever near it.
+        assert_eq!(
+            keymap.resolve(press(KeyCode::Char('k')), false),
+            Some(Action::Up)
+        );
+    }
+
+    #[test]
+    fn keys_of_a_recording_mean_nothing_live() {
+        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        assert_eq!(keymap.resolve(press(KeyCode::Char(',')), false), None);
+        assert_eq!(
+            keymap.resolve(press(KeyCode::Left), true),
+            Some(Action::SkipBack)
+        );
+        // A key may have a meaning of its own where no recording plays.
+        assert_eq!(
+            keymap.resolve(press(KeyCode::Left), false),
+            Some(Action::Left)
+        );
+    }
+
+    #[test]
+    fn a_wrong_keymap_is_one_clear_sentence() {
+        let error = |text: &str| Keymap::parse(text).expect_err("wrong").to_string();
+        assert_eq!(
+            error("quti = [\"q\"]"),
+            "there is no action `quti`; `?` in gputop lists them"
+        );
+        assert!(error("quit = [\"hyper-q\"]").starts_with("`hyper-q` of action `quit` is no key"));
+        assert_eq!(
+            error("open = [\"q\"]\nquit = [\"q\"]"),
+            "key `q` is bound to both `open` and `quit`"
+        );
+        assert!(error("quit = ").starts_with("the keymap is not valid TOML"));
+    }
+}

@@ -1,0 +1,185 @@
+//! The screen and the loop: wait for one thing, take what has come with it, draw at most once a pause.
+//!
+//! `App` (what is known) and `View` (what is shown) are plain values that know no terminal: [`run`] is the only
+//! place that does. A frame is drawn at most every 16 ms, after a key at once.
+
+pub mod action;
+pub mod app;
+pub mod chrome;
+pub mod columns;
+pub mod keymap;
+pub mod overlay;
+pub mod picture;
+pub mod pools;
+pub mod rows;
+pub mod screens;
+pub mod stacks;
+pub mod terminal;
+pub mod theme;
+pub mod view;
+pub mod widgets;
+
+use std::io;
+use std::time::Duration;
+
+use crossterm::event::{Event, EventStream, KeyEventKind};
+use futures_util::StreamExt;
+use nix::sys::signal::{Signal, raise};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use self::app::App;
+use self::terminal::Terminal;
+use self::view::{Outcome, View};
+use crate::source::Update;
+use crate::source::stream::Source;
+
+/// No eye sees more than 60 frames a second, and a slow link should not have to carry them.
+const LEAST_PAUSE: Duration = Duration::from_millis(16);
+/// After a key the screen follows sooner: only a key held down or pasted text comes faster than this.
+const KEY_PAUSE: Duration = Duration::from_millis(4);
+
+/// How the dashboard was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    ByUser,
+    /// A signal asked for the end: the number.
+    BySignal(i32),
+    /// The terminal went away.
+    TerminalGone,
+}
+
+/// What woke the loop.
+enum Wake {
+    Terminal(Option<io::Result<Event>>),
+    Source(Option<Update>),
+    Signal(Signal),
+    Draw,
+}
+
+/// Shows `source` until the user leaves.
+///
+/// # Errors
+/// When standard output is no terminal.
+pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
+    let mut signals = Signals::listen()?;
+    let mut terminal = Terminal::enter()?;
+    let mut keys = EventStream::new();
+    let mut view = View::default();
+    let mut last_draw = Instant::now() - LEAST_PAUSE;
+    let (mut pause, mut dirty, mut source_open) = (LEAST_PAUSE, true, true);
+    loop {
+        let due = last_draw + pause;
+        let wake = tokio::select! {
+            biased;
+            signal = signals.next() => Wake::Signal(signal),
+            event = keys.next() => Wake::Terminal(event),
+            update = source.next(), if source_open => Wake::Source(update),
+            () = sleep_until(due), if dirty => Wake::Draw,
+        };
+        match wake {
+            Wake::Draw => {
+                if terminal
+                    .draw(|area, buffer| view.draw(&app, area, buffer))
+                    .is_err()
+                {
+                    return Ok(Left::TerminalGone);
+                }
+                (last_draw, pause, dirty) = (Instant::now(), LEAST_PAUSE, false);
+                #[cfg(debug_assertions)]
+                panic_where_a_test_wants_it();
+            }
+            Wake::Source(None) => source_open = false,
+            Wake::Source(Some(update)) => {
+                app.update(update);
+                while let Some(update) = source.try_next() {
+                    app.update(update);
+                }
+                view.follow(&app)
+                    .into_iter()
+                    .for_each(|request| source.send(request));
+                dirty = true;
+            }
+            Wake::Signal(Signal::SIGTSTP) => {
+                suspend(&mut terminal)?;
+                dirty = true;
+            }
+            Wake::Signal(signal) => return Ok(Left::BySignal(signal as i32)),
+            Wake::Terminal(None | Some(Err(_))) => return Ok(Left::TerminalGone),
+            // One at a time: polling the stream without waiting would take its waker away (crossterm 0.29).
+            Wake::Terminal(Some(Ok(event))) => {
+                if matches!(event, Event::Key(_)) {
+                    pause = KEY_PAUSE;
+                }
+                match react(event, &mut app, &mut view, &source) {
+                    Outcome::Stay => {}
+                    Outcome::Leave => return Ok(Left::ByUser),
+                    Outcome::Suspend => suspend(&mut terminal)?,
+                    Outcome::Redraw => terminal.redraw()?,
+                }
+                dirty = true;
+            }
+        }
+    }
+}
+
+/// How a test sees that a panic gives the terminal back: `GPUTOP_TEST_PANIC=main` panics here, after the first draw,
+/// `GPUTOP_TEST_PANIC=thread` in a thread beside. Not there in a release build.
+#[cfg(debug_assertions)]
+fn panic_where_a_test_wants_it() {
+    const WORDS: &str = "a test asked for this panic";
+    static ASKED: std::sync::Once = std::sync::Once::new();
+    ASKED.call_once(|| match std::env::var("GPUTOP_TEST_PANIC").as_deref() {
+        Ok("main") => panic!("{WORDS}"),
+        Ok("thread") => drop(std::thread::spawn(|| panic!("{WORDS}")).join()),
+        _ => {}
+    });
+}
+
+fn react(event: Event, app: &mut App, view: &mut View, source: &Source) -> Outcome {
+    match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => {
+            let (outcome, requests) = view.key(key, app);
+            requests
+                .into_iter()
+                .for_each(|request| source.send(request));
+            outcome
+        }
+        _ => Outcome::Stay,
+    }
+}
+
+/// Gives the terminal to the shell and stops; goes on when the shell says so.
+fn suspend(terminal: &mut Terminal) -> io::Result<()> {
+    terminal::give_back();
+    // SIGSTOP and not SIGTSTP: that one is ours and would only come back here.
+    raise(Signal::SIGSTOP)?;
+    terminal.resume()
+}
+
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    stop: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            stop: signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::SIGTERM,
+            _ = self.hang_up.recv() => Signal::SIGHUP,
+            _ = self.interrupt.recv() => Signal::SIGINT,
+            _ = self.stop.recv() => Signal::SIGTSTP,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A screen as text and as an SVG picture: what the README shows is what the program draws.
+
+use std::fmt::Write;
+
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::style::{Color, Modifier};
+
+const CELL_WIDTH: usize = 8;
+const CELL_HEIGHT: usize = 17;
+const BACKGROUND: &str = "#0f1216";
+const FOREGROUND: &str = "#d5d8dd";
+
+/// Draws a buffer. Runs of cells of one style become one piece of text, stretched to the width of its cells so that
+/// no viewer's font moves a column.
+pub fn svg(buffer: &Buffer) -> String {
+    let area = buffer.area;
+    let (width, height) = (
+        usize::from(area.width) * CELL_WIDTH,
+        usize::from(area.height) * CELL_HEIGHT,
+    );
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"13\">",
+        width + 16,
+        height + 16
+    );
+    let _ = writeln!(
+        out,
+        "<rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{BACKGROUND}\"/>"
+    );
+    for y in area.top()..area.bottom() {
+        for (x, run) in runs(buffer, y) {
+            draw_run(&mut out, x, usize::from(y - area.top()), &run);
+        }
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+struct Run {
+    text: String,
+    cells: usize,
+    look: Look,
+}
+
+#[derive(PartialEq, Clone)]
+struct Look {
+    fg: String,
+    bg: Option<String>,
+    bold: bool,
+}
+
+fn runs(buffer: &Buffer, y: u16) -> Vec<(usize, Run)> {
+    let mut runs: Vec<(usize, Run)> = Vec::new();
+    for x in buffer.area.left()..buffer.area.right() {
+        let cell = &buffer[(x, y)];
+        let look = look(cell);
+        match runs.last_mut() {
+            Some((_, run)) if run.look == look => {
+                run.text.push_str(cell.symbol());
+                run.cells += 1;
+            }
+            _ => runs.push((
+                usize::from(x - buffer.area.left()),
+                Run {
+                    text: cell.symbol().to_owned(),
+                    cells: 1,
+                    look,
+                },
+            )),
+        }
+    }
+    runs
+}
+
+fn look(cell: &Cell) -> Look {
+    let (mut fg, mut bg) = (
+        colour(cell.fg).unwrap_or_else(|| FOREGROUND.to_owned()),
+        colour(cell.bg),
+    );
+    if cell.modifier.contains(Modifier::REVERSED) {
+        (fg, bg) = (bg.unwrap_or_else(|| BACKGROUND.to_owned()), Some(fg));
+    }
+    Look {
+        fg,
+        bg,
+        bold: cell.modifier.contains(Modifier::BOLD),
+    }
+}
+
+fn colour(colour: Color) -> Option<String> {
+    Some(match colour {
+        Color::Rgb(r, g, b) => format!("#{r:02x}{g:02x}{b:02x}"),
+        Color::Black => "#000000".into(),
+        Color::DarkGray => "#7f868f".into(),
+        Color::Red => "#e5534b".into(),
+        Color::Yellow => "#d8a657".into(),
+        Color::Blue => "#6cb6ff".into(),
+        Color::Magenta => "#b083f0".into(),
+        Color::Cyan => "#56d4bc".into(),
+        _ => return None,
+    })
+}
+
+fn draw_run(out: &mut String, x: usize, y: usize, run: &Run) {
+    let (left, top) = (8 + x * CELL_WIDTH, 8 + y * CELL_HEIGHT);
+    let width = run.cells * CELL_WIDTH;
+    if let Some(bg) = &run.look.bg {
+        let _ = writeln!(
+            out,
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{CELL_HEIGHT}\" fill=\"{bg}\"/>"
+        );
+    }
+    let text = run.text.trim_end();
+    if text.trim().is_empty() {
+        return;
+    }
+    let indent = text.len() - text.trim_start().len();
+    let shown = text.trim_start();
+    let cells = shown.chars().count();
+    let weight = if run.look.bold {
+        " font-weight=\"bold\""
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{}\" fill=\"{}\"{weight} textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\" xml:space=\"preserve\">{}</text>",
+        left + indent * CELL_WIDTH,
+        top + 13,
+        run.look.fg,
+        cells * CELL_WIDTH,
+        escape(shown)
+    );
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+/// A buffer's characters, line by line.
+pub fn text_of(buffer: &Buffer) -> String {
+    let mut out = String::new();
+    for y in buffer.area.top()..buffer.area.bottom() {
+        let line: String = (buffer.area.left()..buffer.area.right())
+            .map(|x| buffer[(x, y)].symbol())
+            .collect();
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}

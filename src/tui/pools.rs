@@ -1,0 +1,102 @@
+//! Which pool belongs to which row and GPU, and what there is to say where none could be read.
+
+use crate::model::accounting::is_on;
+use crate::model::frame::Frame;
+use crate::model::gpu::{Gpu, GpuProcess};
+use crate::model::pool::{Allocator, Pool, Unread};
+use crate::model::process::ProcessKey;
+use crate::model::reading::{Missing, Reason};
+use crate::model::units::Bytes;
+
+/// The GPU a pool is on. Where the reader could not tell, the only GPU that lists the process is it.
+pub fn gpu_of<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Gpu> {
+    match pool.gpu.value() {
+        Some(uuid) => frame.gpus.iter().find(|gpu| is_on(gpu, uuid)),
+        None => {
+            let mut on = frame
+                .gpus
+                .iter()
+                .filter(|gpu| listed(gpu, pool.process).is_some());
+            on.next().filter(|_| on.next().is_none())
+        }
+    }
+}
+
+/// The driver's entry of a process on a GPU.
+pub fn listed(gpu: &Gpu, process: ProcessKey) -> Option<&GpuProcess> {
+    gpu.processes
+        .value()?
+        .iter()
+        .find(|listed| listed.process == Some(process))
+}
+
+/// Where in the frame's list the pool of a process on a GPU is.
+pub fn position(frame: &Frame, process: ProcessKey, gpu: &Gpu) -> Option<usize> {
+    let list = &frame.pools.as_ref()?.list;
+    list.iter().position(|pool| {
+        pool.process == process && gpu_of(frame, pool).is_some_and(|on| on.uuid == gpu.uuid)
+    })
+}
+
+/// What the driver counts for the process of a pool on its GPU.
+pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
+    listed(gpu_of(frame, pool)?, pool.process)?.vram.get()
+}
+
+/// True when some pool was read or could have been: then its columns are worth their place.
+pub fn any(frame: &Frame) -> bool {
+    frame
+        .pools
+        .as_ref()
+        .is_some_and(|pools| !pools.list.is_empty())
+}
+
+/// Why there is no pool of a process.
+pub fn why_none(frame: &Frame, process: ProcessKey) -> Missing {
+    let Some(pools) = &frame.pools else {
+        return Missing::new(Reason::NotRead, "allocators are not read here");
+    };
+    match pools.why_unread(process) {
+        Some(unread) => unread.why.clone(),
+        None => Missing::new(
+            Reason::Unsupported,
+            "no PyTorch allocator was found in this process",
+        ),
+    }
+}
+
+/// A word or two for a list of reasons: `ptrace`, `cudaMallocAsync`.
+pub fn kind_words(unread: &Unread) -> &'static str {
+    match (unread.allocator, unread.why.reason) {
+        (Allocator::CudaMallocAsync, _) => "cudaMallocAsync",
+        (Allocator::Pluggable, _) => "pluggable allocator",
+        (_, Reason::Denied) => "ptrace",
+        (_, reason) => reason.words(),
+    }
+}
+
+/// `2 processes unreadable (ptrace)`, when someone could do something about it. What holds nothing to read is only
+/// in the list that `!` opens.
+pub fn unread_words(frame: &Frame) -> Option<String> {
+    let unread = &frame.pools.as_ref()?.unread;
+    let mut kinds: Vec<&str> = Vec::new();
+    let mut count = 0_usize;
+    for one in unread.iter().filter(|u| is_trouble(u)) {
+        count += 1;
+        let kind = kind_words(one);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let processes = if count == 1 { "process" } else { "processes" };
+    (count > 0).then(|| format!("{count} {processes} unreadable ({})", kinds.join(", ")))
+}
+
+fn is_trouble(unread: &Unread) -> bool {
+    unread.allocator != Allocator::CudaMallocAsync
+        && unread.allocator != Allocator::Pluggable
+        && !matches!(
+            unread.why.reason,
+            Reason::Unsupported | Reason::NotRead | Reason::Gone
+        )
+}

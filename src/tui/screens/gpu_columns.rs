@@ -1,0 +1,518 @@
+//! The GPU table: one row for each GPU and each MIG instance, drawn alike on every screen that lists GPUs.
+
+use std::sync::Arc;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::model::accounting::{Accounting, account_pools};
+use crate::model::frame::Frame;
+use crate::model::gpu::{Gpu, HealthState, Memory, MigInstance, Throttle};
+use crate::model::history::{GpuMetric, SeriesKey};
+use crate::model::reading::Reason;
+use crate::model::units::{Bytes, Millis};
+use crate::tui::app::App;
+use crate::tui::columns::gib;
+use crate::tui::pools;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::bar::{self, Part};
+use crate::tui::widgets::table::{Align, Cell, Column, View, draw, place};
+use crate::tui::widgets::timeline::{span_words, sparkline};
+
+/// A GPU or a MIG instance of a frame.
+#[derive(Debug, Clone)]
+pub struct GpuRow {
+    frame: Arc<Frame>,
+    gpu: usize,
+    mig: Option<usize>,
+}
+
+impl GpuRow {
+    /// All GPUs in NVML's order, each followed by its instances.
+    pub fn of_frame(frame: &Arc<Frame>) -> Vec<Self> {
+        let row = |gpu, mig| Self {
+            frame: Arc::clone(frame),
+            gpu,
+            mig,
+        };
+        frame
+            .gpus
+            .iter()
+            .enumerate()
+            .flat_map(|(g, gpu)| {
+                std::iter::once(row(g, None))
+                    .chain((0..gpu.mig.len()).map(move |m| row(g, Some(m))))
+            })
+            .collect()
+    }
+
+    pub fn gpu(&self) -> &Gpu {
+        &self.frame.gpus[self.gpu]
+    }
+
+    fn mig(&self) -> Option<&MigInstance> {
+        self.gpu().mig.get(self.mig?)
+    }
+
+    /// Position among the GPUs, instances not counted.
+    pub fn position(&self) -> usize {
+        self.gpu
+    }
+
+    pub fn is_instance(&self) -> bool {
+        self.mig.is_some()
+    }
+
+    fn memory(&self) -> &Memory {
+        self.mig().map_or(&self.gpu().memory, |m| &m.memory)
+    }
+
+    fn is_stale(&self) -> bool {
+        self.gpu().health.state != HealthState::Answering
+    }
+
+    /// The cell of a reading that only whole GPUs have.
+    fn whole(&self, theme: &Theme, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
+        if self.is_instance() {
+            Cell::absent(theme)
+        } else {
+            cell(self.gpu())
+        }
+    }
+}
+
+fn label(row: &GpuRow, _: &Theme) -> Cell {
+    match row.mig() {
+        Some(mig) => Cell::new(
+            format!(":{}", mig.gpu_instance.get().unwrap_or(mig.index)),
+            Role::Dim,
+        ),
+        None => Cell::text(row.gpu().index.to_string()),
+    }
+}
+
+fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
+    value.map_or_else(|| Cell::absent(theme), |b| Cell::text(gib(b)))
+}
+
+fn power(row: &GpuRow, theme: &Theme) -> Cell {
+    row.whole(theme, |gpu| {
+        Cell::reading(&gpu.power, theme, |w| format!("{}", (w.0 + 500) / 1_000))
+    })
+}
+
+fn cap(row: &GpuRow, theme: &Theme) -> Cell {
+    row.whole(theme, |gpu| {
+        Cell::reading(&gpu.power_cap, theme, |w| {
+            format!("{}", (w.0 + 500) / 1_000)
+        })
+    })
+}
+
+fn temperature(row: &GpuRow, theme: &Theme) -> Cell {
+    row.whole(theme, |gpu| {
+        let mut cell = Cell::reading(&gpu.temperature, theme, |t| t.0.to_string());
+        let limit = gpu.board.slowdown_temperature.get();
+        if let (Some(now), Some(limit)) = (gpu.temperature.get(), limit)
+            && now.0 + 5 >= limit.0
+        {
+            cell.role = Role::Bad;
+        }
+        cell
+    })
+}
+
+fn pcie(row: &GpuRow, theme: &Theme) -> Cell {
+    row.whole(theme, |gpu| {
+        match (gpu.pcie.generation.get(), gpu.pcie.width.get()) {
+            (Some(generation), Some(width)) => Cell::text(format!("{generation}x{width}")),
+            _ => Cell::absent(theme),
+        }
+    })
+}
+
+fn note(row: &GpuRow, _: &Theme) -> Cell {
+    if let Some(mig) = row.mig() {
+        return Cell::new(mig.profile.value().map_or("MIG", String::as_str), Role::Dim);
+    }
+    notes(row.gpu(), &row.frame)
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Cell::text(""))
+}
+
+/// What a person should know about a GPU, the worst first.
+pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
+    let mut notes = Vec::new();
+    let mut add = |role, text: String| notes.push(Cell::new(text, role));
+    let since = gpu
+        .health
+        .since
+        .map_or(Millis(0), |since| frame.mono.since(since));
+    match gpu.health.state {
+        HealthState::Lost => add(Role::Bad, format!("LOST {} ago", span_words(since))),
+        HealthState::Silent => add(Role::Bad, format!("no answer {}", span_words(since))),
+        _ => {}
+    }
+    if gpu.ecc.remap_failed.get() == Some(true) {
+        add(Role::Bad, "row remap failed".into());
+    }
+    if let Some(errors) = gpu.ecc.uncorrected.get().filter(|&n| n > 0) {
+        add(Role::Bad, format!("{errors} ECC uncorrected"));
+    }
+    if gpu.ecc.remap_pending.get() == Some(true) {
+        add(Role::Warn, "row remap waits for reset".into());
+    }
+    for reason in gpu
+        .throttle
+        .value()
+        .into_iter()
+        .flatten()
+        .filter(|r| r.is_trouble())
+    {
+        add(Role::Bad, reason.words().into());
+    }
+    if let (Some(width), Some(most)) = (gpu.pcie.width.get(), gpu.pcie.max_width.get())
+        && width < most
+    {
+        add(Role::Warn, format!("PCIe x{width} of x{most}"));
+    }
+    if let Some(why) = gpu
+        .processes
+        .why()
+        .filter(|why| why.reason != Reason::NotRead)
+    {
+        add(Role::Warn, format!("processes: {}", why.reason.words()));
+    }
+    if let Some(split) = account_pools(gpu, frame.pools.as_ref())
+        .filter(|s| s.unattributed > Bytes::gib(1) && !s.processes_unknown)
+    {
+        add(
+            Role::Warn,
+            format!("{} unattributed", split.unattributed.short()),
+        );
+    }
+    if let Some(mode) = gpu
+        .board
+        .compute_mode
+        .value()
+        .filter(|mode| *mode != "default")
+    {
+        add(Role::Dim, mode.clone());
+    }
+    if !gpu.mig.is_empty() {
+        add(Role::Dim, format!("MIG, {} instances", gpu.mig.len()));
+    }
+    let quiet = |r: &&Throttle| !r.is_trouble() && **r != Throttle::Idle;
+    for reason in gpu.throttle.value().into_iter().flatten().filter(quiet) {
+        add(Role::Dim, reason.words().into());
+    }
+    if let Some(count) = gpu.ecc.corrected.get().filter(|&n| n > 0) {
+        add(Role::Dim, format!("{count} ECC corrected"));
+    }
+    notes
+}
+
+const fn right(
+    title: &'static str,
+    width: u16,
+    priority: u8,
+    cell: fn(&GpuRow, &Theme) -> Cell,
+    help: &'static str,
+) -> Column<GpuRow> {
+    Column {
+        title,
+        width,
+        align: Align::Right,
+        priority,
+        cell,
+        sort: None,
+        help,
+    }
+}
+
+/// Drawn over the table, since they are shapes and not text.
+const BAR: &str = "VRAM";
+const SPARK: &str = "SM 2 MIN";
+
+pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
+    right("GPU", 3, 0, label, "NVML's index; :N is a MIG instance."),
+    Column {
+        title: BAR,
+        width: 16,
+        align: Align::Rest,
+        priority: 1,
+        cell: |_, _| Cell::text(""),
+        sort: None,
+        help: "The card's memory in parts that add up.",
+    },
+    right(
+        "USED",
+        6,
+        2,
+        |row, theme| bytes(row.memory().taken(), theme),
+        "GiB that are not free, the driver's included.",
+    ),
+    right(
+        "FREE",
+        6,
+        2,
+        |row, theme| bytes(row.memory().free.get(), theme),
+        "GiB the driver can still hand out.",
+    ),
+    right(
+        "SM%",
+        4,
+        3,
+        |row, theme| {
+            row.whole(theme, |gpu| {
+                Cell::reading(&gpu.sm, theme, |p| format!("{:.0}", p.0))
+            })
+        },
+        "Share of time in which a kernel ran; it says nothing about how much of the GPU that kernel used.",
+    ),
+    Column {
+        title: SPARK,
+        width: 16,
+        align: Align::Left,
+        priority: 8,
+        cell: |_, _| Cell::text(""),
+        sort: None,
+        help: "SM% over the last two minutes.",
+    },
+    right(
+        "BW%",
+        4,
+        7,
+        |row, theme| {
+            row.whole(theme, |gpu| {
+                Cell::reading(&gpu.memory_bandwidth, theme, |p| format!("{:.0}", p.0))
+            })
+        },
+        "Share of time in which device memory was read or written.",
+    ),
+    right("W", 4, 4, power, "Power drawn, in watts."),
+    right("CAP", 4, 8, cap, "The power limit in force, in watts."),
+    right("C", 3, 5, temperature, "Temperature in degrees Celsius."),
+    right(
+        "MHZ",
+        5,
+        9,
+        |row, theme| {
+            row.whole(theme, |gpu| {
+                Cell::reading(&gpu.sm_clock, theme, |c| c.0.to_string())
+            })
+        },
+        "Clock of the SMs.",
+    ),
+    right(
+        "MEMHZ",
+        5,
+        11,
+        |row, theme| {
+            row.whole(theme, |gpu| {
+                Cell::reading(&gpu.memory_clock, theme, |c| c.0.to_string())
+            })
+        },
+        "Clock of the memory, in MHz.",
+    ),
+    right(
+        "P",
+        3,
+        10,
+        |row, theme| {
+            row.whole(theme, |gpu| {
+                Cell::reading(&gpu.pstate, theme, |p| format!("P{p}"))
+            })
+        },
+        "Performance state: P0 is the fastest.",
+    ),
+    right(
+        "PCIE",
+        5,
+        10,
+        pcie,
+        "PCIe generation and width now; an idle card lowers the generation.",
+    ),
+    Column {
+        title: "NOTE",
+        width: 18,
+        align: Align::Left,
+        priority: 3,
+        cell: note,
+        sort: None,
+        help: "The worst thing known about the GPU: lost, no answer, ECC, throttled, narrow PCIe.",
+    },
+];
+
+/// Some process on the GPU is split into what is in its pool and what is not.
+pub fn has_pools(split: &Accounting) -> bool {
+    split.allocated.0 > 0 || split.idle.0 > 0 || split.other.0 > 0
+}
+
+/// Glyph and role of each part in the order they are drawn. Where any bar shows the inside of processes (`pooled`),
+/// the ones that were not looked into are drawn otherwise than tensors.
+fn shapes(pooled: bool, theme: &Theme) -> [(&'static str, Role); 7] {
+    let glyphs = &theme.glyphs;
+    let whole = if pooled {
+        glyphs.whole
+    } else {
+        glyphs.processes
+    };
+    [
+        (glyphs.allocated, Role::Allocated),
+        (glyphs.idle, Role::Idle),
+        (glyphs.other, Role::OtherVram),
+        (whole, Role::Processes),
+        (glyphs.unattributed, Role::Unattributed),
+        (glyphs.driver, Role::Driver),
+        (glyphs.free, Role::Free),
+    ]
+}
+
+/// The parts of a bar in the order they are drawn.
+pub fn parts(split: &Accounting, pooled: bool, theme: &Theme) -> [Part<'static>; 7] {
+    let amounts = [
+        split.allocated,
+        split.idle,
+        split.other,
+        split.processes,
+        split.unattributed,
+        split.driver,
+        split.free,
+    ];
+    let shapes = shapes(pooled, theme);
+    std::array::from_fn(|i| Part {
+        amount: amounts[i].0,
+        glyph: shapes[i].0,
+        style: theme.style(shapes[i].1),
+    })
+}
+
+/// An instance's memory has no process list of its own here: used and free.
+fn instance_split(memory: &Memory) -> Option<Accounting> {
+    let (total, free) = (memory.total.get()?, memory.free.get()?);
+    Some(Accounting {
+        total,
+        free,
+        processes: memory.taken()?,
+        ..Accounting::default()
+    })
+}
+
+/// Draws the table; `rows` is what is to be seen of it.
+pub fn draw_gpus(
+    rows: &[GpuRow],
+    cursor: Option<usize>,
+    area: Rect,
+    app: &App,
+    buffer: &mut Buffer,
+) {
+    let theme = &app.theme;
+    let view = View {
+        cursor,
+        offset: 0,
+        sorted: None,
+        descending: false,
+        late: &[],
+    };
+    draw(
+        GPU_COLUMNS,
+        rows,
+        GpuRow::is_stale,
+        &view,
+        area,
+        buffer,
+        theme,
+    );
+    for placed in place(GPU_COLUMNS, area.x + 1, area.width.saturating_sub(1)) {
+        let title = GPU_COLUMNS[placed.column].title;
+        if title == BAR {
+            let pooled = pools::any(&app.frame);
+            legend(placed.x, placed.width, area.y, pooled, buffer, theme);
+        }
+        for (y, row) in (area.y + 1..area.bottom()).zip(rows) {
+            let cell = Rect {
+                x: placed.x,
+                y,
+                width: placed.width,
+                height: 1,
+            };
+            match title {
+                BAR => draw_bar(row, cell, buffer, theme),
+                SPARK if !row.is_instance() => draw_spark(row, cell, app, buffer),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn draw_bar(row: &GpuRow, cell: Rect, buffer: &mut Buffer, theme: &Theme) {
+    let split = match row.mig() {
+        Some(mig) => instance_split(&mig.memory),
+        None => account_pools(row.gpu(), row.frame.pools.as_ref()),
+    };
+    let Some(split) = split else { return };
+    let mut parts = parts(&split, pools::any(&row.frame), theme);
+    if row.is_stale() {
+        parts
+            .iter_mut()
+            .for_each(|part| part.style = theme.style(Role::Dim));
+    }
+    bar::draw(buffer, cell.x, cell.y, cell.width, &parts);
+}
+
+fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
+    let key = SeriesKey::Gpu(row.gpu().uuid.clone(), GpuMetric::Sm);
+    sparkline(
+        app.history.series(&key),
+        app.frame.mono,
+        Millis(120_000),
+        100.0,
+        cell,
+        buffer,
+        &app.theme,
+    );
+}
+
+/// Words of the legend, the fullest first; an empty one leaves its part out.
+const LEGENDS: [[&str; 7]; 2] = [
+    ["", "", "", "processes", "other", "driver", "free"],
+    ["", "", "", "proc", "other", "drv", "free"],
+];
+const POOLED_LEGENDS: [[&str; 7]; 4] = [
+    [
+        "alloc",
+        "idle",
+        "other",
+        "not looked into",
+        "nobody here",
+        "driver",
+        "free",
+    ],
+    ["alloc", "idle", "other", "proc", "nobody", "driver", "free"],
+    ["alloc", "idle", "other", "", "", "driver", "free"],
+    ["alloc", "idle", "other", "", "", "", "free"],
+];
+
+/// What the glyphs of the bar mean, over the bar, in as many letters as there is room for.
+fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: &Theme) {
+    let legends: &[[&str; 7]] = if pooled { &POOLED_LEGENDS } else { &LEGENDS };
+    let fits = |words: &&[&str; 7]| {
+        let shown = words.iter().filter(|w| !w.is_empty());
+        shown.map(|w| w.len() + 2).sum::<usize>() <= usize::from(width) + 1
+    };
+    let Some(words) = legends.iter().find(fits) else {
+        return;
+    };
+    let mut pieces = Vec::new();
+    for ((glyph, role), word) in shapes(pooled, theme).into_iter().zip(words) {
+        if word.is_empty() {
+            continue;
+        }
+        pieces.push((glyph, theme.style(role)));
+        pieces.push((*word, theme.style(Role::Dim)));
+        pieces.push((" ", theme.style(Role::Dim)));
+    }
+    crate::tui::widgets::cells::put_all(buffer, x, y, x + width, &pieces);
+}

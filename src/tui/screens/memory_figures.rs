@@ -1,0 +1,442 @@
+//! The figures of the memory screen: where a process's memory is, in parts whose printed values add up, and what
+//! follows from them in a sentence.
+//!
+//! Statistics, map, and the driver's view are of slightly different moments. The parts of the pool come from the map
+//! while that is as fresh as the statistics, since only it knows what is stuck; otherwise from the statistics.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::allocator::fits::{Around, Fits, returnable, stuck};
+use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
+use crate::model::frame::Frame;
+use crate::model::gpu::Gpu;
+use crate::model::pool::{Pool, PoolMap};
+use crate::model::units::{Bytes, Millis, apportion};
+use crate::tui::pools;
+use crate::tui::widgets::segment_map::SegmentLayout;
+
+/// Printed sizes are in GiB with two decimals.
+pub const STEP: u64 = Bytes::gib(1).0 / 100;
+
+/// A map older than this says nothing of the present parts; its picture is still shown.
+const FRESH: Millis = Millis(3_000);
+
+/// A map and everything that is computed from it once.
+#[derive(Debug)]
+pub struct Read {
+    pub map: Arc<PoolMap>,
+    pub fragmentation: Fragmentation,
+    pub curve: Vec<(Bytes, f64)>,
+    /// For what the driver had free when it was computed.
+    fits: RefCell<Option<(Around, Fits)>>,
+    /// For a number of cells in a row and of rows.
+    layout: RefCell<Option<(usize, usize, Rc<SegmentLayout>)>>,
+}
+
+impl Read {
+    pub fn new(map: Arc<PoolMap>) -> Self {
+        Self {
+            fragmentation: Fragmentation::of(&map),
+            curve: unusable_curve(&map),
+            map,
+            fits: RefCell::new(None),
+            layout: RefCell::new(None),
+        }
+    }
+
+    /// The map is of about the moment of the pool's statistics.
+    pub fn is_fresh(&self, pool: &Pool) -> bool {
+        let (map, stats) = (self.map.at, pool.at);
+        map.since(stats).max(stats.since(map)) <= FRESH
+    }
+
+    pub fn fits(&self, driver_free: Option<Bytes>) -> Fits {
+        let around = Around::with_free(driver_free);
+        let mut known = self.fits.borrow_mut();
+        match *known {
+            Some((same, fits)) if same == around => fits,
+            _ => {
+                let fits = Fits::of_map(&self.map, &around);
+                *known = Some((around, fits));
+                fits
+            }
+        }
+    }
+
+    /// The layout for a pane, computed at its first drawing and after a change of size.
+    pub fn layout(&self, cells_per_row: usize, height: usize) -> Rc<SegmentLayout> {
+        let mut known = self.layout.borrow_mut();
+        if let Some((cells, rows, layout)) = &*known
+            && (*cells, *rows) == (cells_per_row, height)
+        {
+            return Rc::clone(layout);
+        }
+        let layout = Rc::new(SegmentLayout::fitting(&self.map, cells_per_row, height));
+        *known = Some((cells_per_row, height, Rc::clone(&layout)));
+        layout
+    }
+
+    /// The layout that was drawn last.
+    pub fn drawn(&self) -> Option<Rc<SegmentLayout>> {
+        self.layout.borrow().as_ref().map(|l| Rc::clone(&l.2))
+    }
+}
+
+/// Sizes as they are printed: multiples of [`STEP`] whose sums are the sums printed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Figures {
+    pub allocated: Bytes,
+    pub idle: Bytes,
+    /// The parts of `idle`; `None` when it is not known how it is split.
+    pub idle_parts: Option<IdleParts>,
+    /// What the process holds beside its pool; `None` when the driver does not say what the process holds.
+    pub other: Option<Bytes>,
+    /// The sum of the above.
+    pub process: Bytes,
+    /// The driver's side, when it was read.
+    pub card: Option<Card>,
+    /// Samples contradict each other, so a remainder is not exact.
+    pub approximate: bool,
+    pub fits: Fits,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IdleParts {
+    pub stuck: Bytes,
+    pub returnable: Bytes,
+    /// Whole free segments of private pools.
+    pub kept: Bytes,
+    /// Freed, but another stream may still use it.
+    pub waiting: Bytes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Card {
+    /// The sum of its parts.
+    pub total: Bytes,
+    pub driver: Bytes,
+    /// Used by others, or by nobody that is listed.
+    pub elsewhere: Bytes,
+    pub free: Bytes,
+}
+
+/// Exact sizes of one pool's parts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Parts {
+    allocated: Bytes,
+    idle: Bytes,
+    split: Option<IdleParts>,
+}
+
+impl Parts {
+    fn of(pool: &Pool, read: Option<&Read>) -> Self {
+        match read {
+            Some(read) => Self::of_map(&read.fragmentation),
+            None => Self::of_stats(pool),
+        }
+    }
+
+    fn of_map(of: &Fragmentation) -> Self {
+        let split = IdleParts {
+            stuck: of.stuck,
+            returnable: of.returnable,
+            kept: of.kept,
+            waiting: of.active,
+        };
+        Self {
+            allocated: of.allocated,
+            idle: Bytes(of.free.0.saturating_add(of.active.0)),
+            split: Some(split),
+        }
+    }
+
+    fn of_stats(pool: &Pool) -> Self {
+        let (stats, idle) = (&pool.stats, pool.stats.idle());
+        let split = stuck(stats)
+            .zip(returnable(stats))
+            .map(|(stuck, returnable)| {
+                // Of statistics that were changing, the parts may not sum up: the last one is the remainder.
+                let waiting = stats.waiting();
+                let stuck = stuck.0.min(idle.0 - waiting.0);
+                IdleParts {
+                    stuck: Bytes(stuck),
+                    returnable: Bytes(returnable.0.min(idle.0 - waiting.0 - stuck)),
+                    kept: Bytes(0),
+                    waiting,
+                }
+            });
+        Self {
+            allocated: stats.allocated.last(),
+            idle,
+            split,
+        }
+    }
+
+    /// Idle in its known parts and what is left of it.
+    fn idle_list(&self) -> [Bytes; 5] {
+        let split = self.split.unwrap_or_default();
+        let known = [split.stuck, split.returnable, split.kept, split.waiting];
+        let sum = known.iter().fold(0_u64, |sum, p| sum.saturating_add(p.0));
+        let rest = Bytes(self.idle.0.saturating_sub(sum));
+        [known[0], known[1], known[2], known[3], rest]
+    }
+}
+
+/// The driver's figures of a card, exact.
+fn card(gpu: &Gpu, process: u64) -> Option<([Bytes; 3], bool)> {
+    let (total, free) = (gpu.memory.total.get()?, gpu.memory.free.get()?);
+    let used = total.0.saturating_sub(free.0);
+    let driver = gpu.memory.reserved.get().unwrap_or_default().0.min(used);
+    let elsewhere = (used - driver).checked_sub(process);
+    let parts = [
+        Bytes(driver),
+        Bytes(elsewhere.unwrap_or(0)),
+        Bytes(free.0.min(total.0)),
+    ];
+    Some((parts, elsewhere.is_none()))
+}
+
+impl Figures {
+    pub fn of(frame: &Frame, pool: &Pool, read: Option<&Read>) -> Self {
+        let read = read.filter(|read| read.is_fresh(pool));
+        let parts = Parts::of(pool, read);
+        let gpu = pools::gpu_of(frame, pool);
+        let vram = pools::vram(frame, pool);
+        let held = parts.allocated.0.saturating_add(parts.idle.0);
+        let other = vram.map(|vram| vram.0.saturating_sub(held));
+        let process = held.saturating_add(other.unwrap_or(0));
+        let card = gpu.and_then(|gpu| card(gpu, process));
+        let contradicts = vram.is_some_and(|vram| vram.0 < held);
+        let mut figures = Self {
+            approximate: contradicts || card.is_some_and(|(_, contradicts)| contradicts),
+            fits: fits(gpu, pool, read),
+            ..Self::default()
+        };
+        figures.print(&parts, other, card.map(|(card, _)| card));
+        figures
+    }
+
+    /// Rounds all parts of the card at once, so that every sum is the sum of what is printed.
+    fn print(&mut self, parts: &Parts, other: Option<u64>, card: Option<[Bytes; 3]>) {
+        let mut exact = vec![parts.allocated, Bytes(other.unwrap_or(0))];
+        exact.extend(parts.idle_list());
+        exact.extend(card.unwrap_or_default());
+        let printed = apportion(&exact, STEP);
+        let sum = |parts: &[Bytes]| Bytes(parts.iter().map(|p| p.0).sum());
+        self.allocated = printed[0];
+        self.other = other.map(|_| printed[1]);
+        self.idle = sum(&printed[2..7]);
+        self.process = sum(&printed[..7]);
+        self.idle_parts = parts.split.map(|_| IdleParts {
+            stuck: printed[2],
+            // What statistics leave over can only be whole segments.
+            returnable: sum(&[printed[3], printed[6]]),
+            kept: printed[4],
+            waiting: printed[5],
+        });
+        self.card = card.map(|_| Card {
+            total: sum(&printed),
+            driver: printed[7],
+            elsewhere: printed[8],
+            free: printed[9],
+        });
+    }
+
+    /// What is in no tensor: idle and what the driver has free.
+    pub fn unused(&self) -> Option<Bytes> {
+        Some(Bytes(self.idle.0 + self.card?.free.0))
+    }
+
+    /// What this all means, as one clause: `8.93 GiB unused, yet one tensor above 3.03 fails: 5.90 is stuck in pieces`.
+    pub fn headline(&self) -> String {
+        let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
+            return format!("{} GiB cached in no tensor", gib(self.idle));
+        };
+        let fits = down(largest);
+        if !self.fits.is_complete() {
+            return format!(
+                "{} GiB unused; one tensor of {fits} fits for sure, the map tells whether more does",
+                gib(unused)
+            );
+        }
+        // Less than a tenth that cannot be had in one piece is no news.
+        if largest.0.saturating_add(largest.0 / 9) >= unused.0 {
+            return format!(
+                "{} GiB unused, and one tensor up to {fits} fits",
+                gib(unused)
+            );
+        }
+        let why = match self.idle_parts {
+            Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
+                format!(": {} is stuck in pieces", gib(parts.stuck))
+            }
+            Some(parts) if parts.kept >= parts.waiting && parts.kept.0 > 0 => {
+                format!(": {} is kept for CUDA graphs or a MemPool", gib(parts.kept))
+            }
+            Some(parts) if parts.waiting.0 > 0 => {
+                format!(": {} waits for another stream", gib(parts.waiting))
+            }
+            _ => String::new(),
+        };
+        format!(
+            "{} GiB unused, yet one tensor above {fits} fails{why}",
+            gib(unused)
+        )
+    }
+}
+
+fn fits(gpu: Option<&Gpu>, pool: &Pool, read: Option<&Read>) -> Fits {
+    let free = gpu.and_then(|gpu| gpu.memory.free.get());
+    match read {
+        Some(read) => read.fits(free),
+        None => Fits::of_stats(&pool.stats, free),
+    }
+}
+
+/// Two decimals, of a size that is printed as it is.
+pub fn gib(size: Bytes) -> String {
+    format!("{:.2}", size.as_gib())
+}
+
+/// Two decimals, rounded down: what is promised to fit does. Small sizes say their unit.
+pub fn down(size: Bytes) -> String {
+    match size.0 {
+        0 => "0".into(),
+        n if n < STEP * 10 => size.short(),
+        n => gib(Bytes(n / STEP * STEP)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::fragmentation::tests::any_map;
+    use crate::model::gpu::Memory;
+    use crate::model::pool::{PoolStats, Sampled};
+    use crate::model::process::ProcessKey;
+    use crate::model::units::{GpuUuid, Mono};
+    use proptest::prelude::*;
+
+    fn frame(total: u64, free: u64, driver: u64, vram: Option<u64>) -> Frame {
+        let mut gpu = Gpu {
+            memory: Memory {
+                total: Bytes(total).into(),
+                free: Bytes(free).into(),
+                reserved: Bytes(driver).into(),
+                ..Memory::default()
+            },
+            processes: Vec::new().into(),
+            ..Gpu::default()
+        };
+        if let (Some(vram), crate::model::reading::Reading::Value(list)) =
+            (vram, &mut gpu.processes)
+        {
+            list.push(crate::model::gpu::GpuProcess {
+                process: Some(ProcessKey::default()),
+                vram: Bytes(vram).into(),
+                ..Default::default()
+            });
+        }
+        Frame {
+            gpus: vec![gpu],
+            ..Frame::default()
+        }
+    }
+
+    fn pool(allocated: u64, reserved: u64, split: u64) -> Pool {
+        Pool {
+            gpu: GpuUuid::default().into(),
+            stats: PoolStats {
+                allocated: Sampled::new(Bytes(allocated)),
+                active: Sampled::new(Bytes(allocated)),
+                reserved: Sampled::new(Bytes(reserved)),
+                inactive_split: Bytes(split),
+                largest_free_block: Bytes(split).into(),
+                ..PoolStats::default()
+            },
+            ..Pool::default()
+        }
+    }
+
+    #[test]
+    fn the_mock_up_of_the_product_says_what_is_wrong() {
+        let size = |gib: f64| (gib * (1_u64 << 30) as f64) as u64;
+        let frame = frame(size(23.99), size(2.13), size(0.44), Some(size(21.42)));
+        let mut pool = pool(size(14.10), size(20.90), size(5.90));
+        pool.stats.largest_free_block = Bytes(size(0.61)).into();
+        let figures = Figures::of(&frame, &pool, None);
+        let parts = figures.idle_parts.expect("a split");
+        let printed = [
+            figures.allocated,
+            figures.idle,
+            parts.stuck,
+            parts.returnable,
+            figures.process,
+        ];
+        assert_eq!(printed.map(gib), ["14.10", "6.80", "5.90", "0.90", "21.42"]);
+        assert_eq!(
+            figures.headline(),
+            "8.93 GiB unused, yet one tensor above 3.02 fails: 5.90 is stuck in pieces"
+        );
+    }
+
+    #[test]
+    fn memory_that_can_be_had_in_one_piece_is_no_alarm() {
+        let gib = Bytes::gib(1).0;
+        let frame = frame(24 * gib, 10 * gib, 0, Some(14 * gib));
+        let figures = Figures::of(&frame, &pool(13 * gib, 13 * gib + 1, 1), None);
+        assert_eq!(
+            figures.headline(),
+            "10.00 GiB unused, and one tensor up to 10.00 fits"
+        );
+        // Perhaps with expandable segments: only the map knows what can go back.
+        let figures = Figures::of(&frame, &pool(8 * gib, 13 * gib, 0), None);
+        assert_eq!(figures.idle_parts, None);
+        assert_eq!(
+            figures.headline(),
+            "15.00 GiB unused; one tensor of 10.00 fits for sure, the map tells whether more does"
+        );
+        let figures = Figures::of(&Frame::default(), &pool(8 * gib, 13 * gib, 0), None);
+        assert_eq!(figures.headline(), "5.00 GiB cached in no tensor");
+    }
+
+    #[test]
+    fn an_old_map_says_nothing_of_the_present() {
+        let mut pool = pool(100 << 20, 300 << 20, 50 << 20);
+        pool.at = Mono(100_000);
+        let old = Read::new(Arc::new(PoolMap {
+            at: Mono(90_000),
+            ..PoolMap::default()
+        }));
+        let figures = Figures::of(&Frame::default(), &pool, Some(&old));
+        assert!(figures.allocated.0 > 0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_printed_sum_is_the_sum_of_the_printed_parts(
+            map in any_map(), with_map: bool,
+            total in 0..200 * (1_u64 << 30), free: u64, driver in 0..1_u64 << 30,
+            vram in prop::option::of(0..200 * (1_u64 << 30)),
+            allocated in 0..100 * (1_u64 << 30), more in 0..100 * (1_u64 << 30), split in 0..100 * (1_u64 << 30),
+        ) {
+            let frame = frame(total, free.checked_rem(total).unwrap_or(0), driver, vram);
+            let pool = pool(allocated, allocated + more, split);
+            let read = Read::new(Arc::new(map));
+            let figures = Figures::of(&frame, &pool, with_map.then_some(&read));
+            let other = figures.other.unwrap_or_default().0;
+            prop_assert_eq!(figures.allocated.0 + figures.idle.0 + other, figures.process.0);
+            if let Some(p) = figures.idle_parts {
+                let sum = p.stuck.0 + p.returnable.0 + p.kept.0 + p.waiting.0;
+                prop_assert_eq!(sum, figures.idle.0);
+            }
+            if let Some(card) = figures.card {
+                let sum = card.driver.0 + card.elsewhere.0 + card.free.0 + figures.process.0;
+                prop_assert_eq!(sum, card.total.0);
+            }
+            let _ = figures.headline();
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The screens: what each shows and which actions it takes. A screen borrows the [`App`] to draw and cannot change
+//! it; what it wants done it says as a [`Step`].
+
+pub mod gpu;
+pub mod gpu_columns;
+pub mod memory;
+pub mod memory_figures;
+pub mod memory_metrics;
+pub mod overview;
+pub mod process;
+pub mod strip;
+pub mod unread;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::app::App;
+use crate::model::process::ProcessKey;
+use crate::model::units::GpuUuid;
+use crate::source::Request;
+
+pub trait Screen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer);
+
+    /// What an action does here. Actions that mean the same everywhere never arrive.
+    fn act(&mut self, action: Action, app: &App) -> Step;
+
+    /// Called when the app has changed: to keep the cursor on what it was on.
+    fn follow(&mut self, _app: &App) {}
+
+    /// What the source should be asked now; called after every change.
+    fn wants(&mut self, _app: &App) -> Option<Request> {
+        None
+    }
+
+    /// The actions worth a place in the footer, the most useful first.
+    fn footer(&self) -> &'static [Action];
+
+    /// The GPU whose dear figures this screen shows.
+    fn focus(&self) -> Option<GpuUuid> {
+        None
+    }
+
+    /// The pool whose map this screen shows: its process and the device's number inside it.
+    fn map(&self, _app: &App) -> Option<(ProcessKey, u32)> {
+        None
+    }
+
+    /// The definition this screen was made from: for its title and its words.
+    fn def(&self) -> &'static ScreenDef;
+}
+
+/// What a screen wants done.
+pub enum Step {
+    /// It has nothing to do with this action.
+    Ignored,
+    Stay,
+    Open(Box<dyn Screen>),
+}
+
+/// What is known of a screen without opening it.
+pub struct ScreenDef {
+    pub id: &'static str,
+    pub title: &'static str,
+    /// Words on it that are not self-evident, each with a sentence.
+    pub words: &'static [(&'static str, &'static str)],
+    /// Opens it on the first thing there is, if there is one; every screen can be reached for a test this way.
+    pub sample: fn(&App) -> Option<Box<dyn Screen>>,
+}
+
+pub const SCREENS: &[&ScreenDef] = &[
+    &overview::DEF,
+    &gpu::DEF,
+    &process::DEF,
+    &memory::DEF,
+    &unread::DEF,
+];
+
+/// Below this the overview is a strip, and there is no footer.
+pub fn is_small(area: Rect) -> bool {
+    area.height < 10 || area.width < 60
+}
+
+/// A number that moves with the cursor keys inside `0..count`.
+pub fn moved(at: usize, count: usize, page: usize, action: Action) -> Option<usize> {
+    let last = count.saturating_sub(1);
+    Some(match action {
+        Action::Up => at.saturating_sub(1),
+        Action::Down => (at + 1).min(last),
+        Action::PageUp => at.saturating_sub(page.max(1)),
+        Action::PageDown => (at + page.max(1)).min(last),
+        Action::First => 0,
+        Action::Last => last,
+        _ => return None,
+    })
+}

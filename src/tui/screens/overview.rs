@@ -1,0 +1,507 @@
+//! The first screen: every GPU, every process, and below them, where there is room, the selected GPU over time.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::gpu::GpuScreen;
+use super::gpu_columns::{GpuRow, draw_gpus};
+use super::memory::MemoryScreen;
+use super::process::ProcessScreen;
+use super::{Screen, ScreenDef, Step, is_small, moved, strip};
+use crate::model::frame::Frame;
+use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
+use crate::model::reading::Reading;
+use crate::model::units::{Bytes, GpuUuid, Millis};
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::columns::{PROCESS_COLUMNS, late};
+use crate::tui::pools::unread_words;
+use crate::tui::rows::{ProcessRow, RowId};
+use crate::tui::theme::Role;
+use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::table::{self, View, scrolled};
+use crate::tui::widgets::timeline::{Timeline, sparkline};
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "overview",
+    title: "Overview",
+    words: &[
+        (
+            "lighter cells",
+            "In a chart: between the least and the greatest value of that column's time; solid cells are below the least.",
+        ),
+        (
+            "processes",
+            "VRAM that processes hold, as the driver counts it.",
+        ),
+        ("other", "VRAM in use by no process that is visible here."),
+        (
+            "driver",
+            "VRAM that the driver keeps for itself (NVML: reserved).",
+        ),
+        (
+            "alloc",
+            "Live tensors of the processes whose allocator can be read.",
+        ),
+        ("idle", "What their allocators have cached, in no tensor."),
+        (
+            "USED",
+            "Everything that is not free, the driver's part included.",
+        ),
+        (
+            "no answer",
+            "A driver call for that GPU has not returned; its last figures are shown, greyed.",
+        ),
+    ],
+    sample: |_| Some(Box::new(Overview::default())),
+};
+
+/// What the cursor is on, whatever row it is in now.
+#[derive(Debug, Clone, PartialEq)]
+enum Anchor {
+    Gpu(GpuUuid),
+    Process(RowId),
+}
+
+#[derive(Debug, Default)]
+pub struct Overview {
+    /// Counts GPUs first, then processes.
+    cursor: usize,
+    anchor: Option<Anchor>,
+}
+
+/// Where the parts of the screen go.
+struct Layout {
+    host: Option<Rect>,
+    gpus: Rect,
+    processes: Rect,
+    /// Where the count of unreadable processes stands, if there are any.
+    unread: Option<Rect>,
+    chart: Option<Rect>,
+}
+
+impl Overview {
+    fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
+        let gpus = app.frame.gpus.len();
+        match at.checked_sub(gpus) {
+            None => app
+                .frame
+                .gpus
+                .get(at)
+                .map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
+            Some(row) => app.rows.get(row).map(|row| Anchor::Process(row.id())),
+        }
+    }
+
+    fn go(&mut self, app: &App, at: usize) {
+        self.cursor = at.min((app.frame.gpus.len() + app.rows.len()).saturating_sub(1));
+        self.anchor = Self::anchor_at(app, self.cursor);
+    }
+
+    /// The row of the process table that the cursor is on.
+    fn process_cursor(&self, app: &App) -> Option<usize> {
+        self.cursor.checked_sub(app.frame.gpus.len())
+    }
+
+    /// The GPU under the cursor, or that of the process under it.
+    fn selected_gpu<'a>(&self, app: &'a App) -> Option<&'a crate::model::gpu::Gpu> {
+        match self.process_cursor(app) {
+            None => app.frame.gpus.get(self.cursor),
+            Some(row) => app
+                .rows
+                .get(row)
+                .and_then(ProcessRow::gpu)
+                .or(app.frame.gpus.first()),
+        }
+    }
+
+    fn open(&self, app: &App) -> Step {
+        match Self::anchor_at(app, self.cursor) {
+            Some(Anchor::Gpu(uuid)) => Step::Open(Box::new(GpuScreen::new(uuid))),
+            Some(Anchor::Process(id)) => Step::Open(Box::new(ProcessScreen::new(id))),
+            None => Step::Stay,
+        }
+    }
+
+    /// The memory of the process under the cursor; of a GPU, of the largest one whose pool is known.
+    fn open_memory(&self, app: &App) -> Step {
+        let row = match Self::anchor_at(app, self.cursor) {
+            Some(Anchor::Process(_)) => self.process_cursor(app).and_then(|at| app.rows.get(at)),
+            Some(Anchor::Gpu(uuid)) => MemoryScreen::largest(&app.all_rows, &uuid),
+            None => None,
+        };
+        match row {
+            Some(row) => Step::Open(Box::new(MemoryScreen::new(row.id()))),
+            None => Step::Stay,
+        }
+    }
+
+    fn layout(app: &App, gpu_rows: usize, area: Rect) -> Layout {
+        let unread = u16::from(area.height >= 12 && unread_words(&app.frame).is_some());
+        let whole = area;
+        let area = Rect {
+            height: area.height - unread,
+            ..area
+        };
+        let host = u16::from(area.height >= 12);
+        let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
+        let below = area.height - host;
+        // The processes always have a heading and three rows.
+        let gpus = rows(gpu_rows + 1)
+            .min(below.saturating_sub(5))
+            .max(2)
+            .min(below);
+        let left = below - gpus;
+        let gap = u16::from(left >= 10);
+        let wanted = rows(app.rows.len().max(1) + 2);
+        let chart = left.saturating_sub(gap).saturating_sub(wanted).min(14);
+        let chart = if chart >= 7 { chart } else { 0 };
+        let top = area.y + host;
+        let full = Rect {
+            x: area.x,
+            y: top,
+            width: area.width,
+            height: gpus,
+        };
+        Layout {
+            host: (host > 0).then_some(Rect { height: 1, ..area }),
+            gpus: full,
+            processes: Rect {
+                y: top + gpus + gap,
+                height: left - gap - chart,
+                ..full
+            },
+            unread: (unread > 0).then_some(Rect {
+                y: whole.bottom() - 1,
+                height: 1,
+                ..whole
+            }),
+            chart: (chart > 0).then_some(Rect {
+                y: area.bottom() - chart,
+                height: chart,
+                ..full
+            }),
+        }
+    }
+
+    fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let height = usize::from(area.height.saturating_sub(1));
+        let cursor = self.process_cursor(app);
+        let offset = cursor.map_or(0, |at| scrolled(at, app.rows.len(), height));
+        let view = View {
+            cursor,
+            offset,
+            sorted: app.sort,
+            descending: !app.inverted,
+            late: late(&app.frame),
+        };
+        table::draw(
+            PROCESS_COLUMNS,
+            &app.rows,
+            ProcessRow::is_stale,
+            &view,
+            area,
+            buffer,
+            &app.theme,
+        );
+        if app.rows.is_empty() && area.height > 1 {
+            put(
+                buffer,
+                area.x + 2,
+                area.y + 1,
+                &nothing_to_show(app),
+                area.width,
+                app.theme.style(Role::Dim),
+            );
+        }
+        let below = app.rows.len().saturating_sub(offset + height);
+        if below > 0 && area.height > 2 {
+            let text = format!("{} {below} more ", app.theme.glyphs.ellipsis);
+            put_right(
+                buffer,
+                area.x,
+                area.right(),
+                area.bottom() - 1,
+                &text,
+                app.theme.style(Role::Dim),
+            );
+        }
+    }
+
+    fn draw_chart(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let Some(gpu) = self.selected_gpu(app) else {
+            return;
+        };
+        let total = gpu.memory.total.get().unwrap_or(Bytes(1));
+        let half = if area.width >= 100 {
+            area.width / 2
+        } else {
+            area.width
+        };
+        let left = Rect {
+            width: half.saturating_sub(2),
+            ..area
+        };
+        let right = Rect {
+            x: area.x + half,
+            width: area.width - half,
+            ..area
+        };
+        let chart = |metric, title: &str, top, top_label: &str, role, area, buffer: &mut Buffer| {
+            let key = SeriesKey::Gpu(gpu.uuid.clone(), metric);
+            let title = format!("GPU {} {title}", gpu.index);
+            Timeline {
+                title: &title,
+                series: app.history.series(&key),
+                end: app.frame.mono,
+                length: app.chart_length(),
+                top,
+                top_label,
+                role,
+            }
+            .draw(area, buffer, &app.theme);
+        };
+        #[allow(clippy::cast_precision_loss)]
+        let top = total.0 as f32;
+        chart(
+            GpuMetric::Used,
+            "VRAM used",
+            top,
+            &total.short(),
+            Role::Processes,
+            left,
+            buffer,
+        );
+        if right.width > 0 {
+            chart(
+                GpuMetric::Sm,
+                "SM",
+                100.0,
+                "100%",
+                Role::Chart,
+                right,
+                buffer,
+            );
+        }
+    }
+}
+
+/// Why the GPU table is empty: a driver that hangs, that failed while we watched, that has no GPU.
+pub fn no_gpus(frame: &Frame) -> String {
+    let why = frame.driver.as_ref().and_then(|driver| driver.gpus.why());
+    why.map_or("no GPU yet".into(), ToString::to_string)
+}
+
+/// `!  2 processes unreadable (ptrace): ! for the way out`
+fn draw_unread(app: &App, area: Rect, buffer: &mut Buffer) {
+    let Some(words) = unread_words(&app.frame) else {
+        return;
+    };
+    let key = app.keymap.label(Action::Unread);
+    let text = format!("{words}: {key} for the way out");
+    let warn = app.theme.style(Role::Warn);
+    let pieces = [("!  ", warn), (text.as_str(), warn)];
+    put_all(buffer, area.x, area.y, area.right(), &pieces);
+}
+
+fn nothing_to_show(app: &App) -> String {
+    if !app.filter.is_empty() {
+        return format!("no process matches `{}`", app.filter);
+    }
+    match app.frame.gpus.iter().find_map(|gpu| gpu.processes.why()) {
+        Some(why) => format!("the driver's process list: {why}"),
+        None => "no process is on a GPU".into(),
+    }
+}
+
+/// CPU, memory, load, driver: one line, of which a narrow screen shows the beginning in whole pieces.
+fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    let absent = theme.glyphs.absent;
+    let Some(host) = &app.frame.host else { return };
+    let size = |reading: &Reading<Bytes>| reading.get().map_or(absent.into(), Bytes::short);
+    let mut at = area.x + 1;
+    let mut piece = |name: &str, value: &str, role: Role, buffer: &mut Buffer| {
+        let width = u16::try_from(name.width() + value.width() + 1).unwrap_or(u16::MAX);
+        if at.saturating_add(width) <= area.right() {
+            let pieces = [
+                (name, theme.style(Role::Dim)),
+                (" ", theme.style(Role::Dim)),
+                (value, theme.style(role)),
+            ];
+            at = put_all(buffer, at, area.y, area.right(), &pieces) + 2;
+        }
+        at
+    };
+    let cpu = host
+        .cpu
+        .get()
+        .map_or(absent.into(), |p| format!("{:.0}%", p.0));
+    let cores = host
+        .cores
+        .get()
+        .map_or(cpu.clone(), |n| format!("{cpu:>4} of {n} cores"));
+    let behind = piece("CPU", &cores, Role::Text, buffer);
+    if area.width >= 140 {
+        let spark = Rect {
+            x: behind,
+            width: 16,
+            ..area
+        };
+        let series = app.history.series(&SeriesKey::Host(HostMetric::Cpu));
+        sparkline(
+            series,
+            app.frame.mono,
+            Millis(120_000),
+            100.0,
+            spark,
+            buffer,
+            theme,
+        );
+        piece("", &" ".repeat(16), Role::Text, buffer);
+    }
+    let memory = format!(
+        "{} of {}",
+        size(&host.memory_used),
+        size(&host.memory_total)
+    );
+    piece("RAM", &memory, Role::Text, buffer);
+    if let Some(swap) = host.swap_used.get().filter(|b| *b > Bytes::gib(1)) {
+        piece("swap", &swap.short(), Role::Warn, buffer);
+    }
+    let load = host.load.value().map_or(absent.into(), |l| {
+        l.iter().map(|v| format!("{v:.1} ")).collect::<String>()
+    });
+    piece("load", load.trim_end(), Role::Text, buffer);
+    let driver = app.frame.driver.as_ref();
+    piece(
+        "driver",
+        driver
+            .and_then(|d| d.version.value())
+            .map_or(absent, String::as_str),
+        Role::Text,
+        buffer,
+    );
+    piece(
+        "CUDA",
+        driver
+            .and_then(|d| d.cuda.value())
+            .map_or(absent, String::as_str),
+        Role::Text,
+        buffer,
+    );
+}
+
+/// Says in the heading that the GPU table goes on, when it does.
+fn out_of_sight(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &mut Buffer) {
+    let shown = usize::from(area.height.saturating_sub(1)).min(rows.len() - offset.min(rows.len()));
+    if shown < rows.len() {
+        let text = format!(" {} to {} of {} ", offset + 1, offset + shown, rows.len());
+        put_right(
+            buffer,
+            area.x,
+            area.right(),
+            area.y,
+            &text,
+            app.theme.style(Role::Warn),
+        );
+    }
+}
+
+impl Screen for Overview {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        if is_small(area) {
+            return strip::draw(app, self.selected_gpu(app), area, buffer);
+        }
+        let rows = GpuRow::of_frame(&app.frame);
+        let layout = Self::layout(app, rows.len(), area);
+        if let Some(host) = layout.host {
+            draw_host(app, host, buffer);
+        }
+        let on_gpu = self.process_cursor(app).is_none();
+        let row_of = |gpu: usize| {
+            rows.iter()
+                .position(|row| row.position() == gpu)
+                .unwrap_or(0)
+        };
+        let at = if on_gpu { row_of(self.cursor) } else { 0 };
+        let offset = scrolled(
+            at,
+            rows.len(),
+            usize::from(layout.gpus.height.saturating_sub(1)),
+        );
+        let cursor = on_gpu.then(|| at - offset);
+        draw_gpus(
+            &rows[offset.min(rows.len())..],
+            cursor,
+            layout.gpus,
+            app,
+            buffer,
+        );
+        if rows.is_empty() {
+            let (x, y) = (layout.gpus.x + 2, layout.gpus.y + 1);
+            let style = app.theme.style(Role::Warn);
+            put(buffer, x, y, &no_gpus(&app.frame), area.width, style);
+        }
+        out_of_sight(&rows, offset, layout.gpus, app, buffer);
+        self.draw_processes(app, layout.processes, buffer);
+        if let Some(chart) = layout.chart {
+            self.draw_chart(app, chart, buffer);
+        }
+        if let Some(line) = layout.unread {
+            draw_unread(app, line, buffer);
+        }
+    }
+
+    fn act(&mut self, action: Action, app: &App) -> Step {
+        let gpus = app.frame.gpus.len();
+        let count = gpus + app.rows.len();
+        if let Some(at) = moved(self.cursor, count, 10, action) {
+            self.go(app, at);
+            return Step::Stay;
+        }
+        match action {
+            Action::Open => return self.open(app),
+            Action::Memory => return self.open_memory(app),
+            Action::NextPane if self.cursor < gpus => self.go(app, gpus),
+            Action::NextPane => self.go(app, 0),
+            Action::NextGpu => self.go(app, (self.cursor + 1).min(gpus.saturating_sub(1))),
+            Action::PreviousGpu => self.go(app, self.cursor.min(gpus).saturating_sub(1)),
+            _ => return Step::Ignored,
+        }
+        Step::Stay
+    }
+
+    fn follow(&mut self, app: &App) {
+        let found = match &self.anchor {
+            Some(Anchor::Gpu(uuid)) => app.frame.gpus.iter().position(|gpu| gpu.uuid == *uuid),
+            Some(Anchor::Process(id)) => app
+                .rows
+                .iter()
+                .position(|row| row.id() == *id)
+                .map(|row| row + app.frame.gpus.len()),
+            None => None,
+        };
+        match found {
+            Some(at) => self.cursor = at,
+            None => self.go(app, self.cursor),
+        }
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        &[
+            Action::Open,
+            Action::Memory,
+            Action::NextPane,
+            Action::Filter,
+            Action::Sort,
+            Action::Pause,
+            Action::Help,
+        ]
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}

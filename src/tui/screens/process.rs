@@ -1,0 +1,551 @@
+//! One process: its memory over time on every GPU it is on, what the kernel says of it, and its environment as far
+//! as privacy allows.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::memory::MemoryScreen;
+use super::{Screen, ScreenDef, Step};
+use crate::model::gpu::ContextKind;
+use crate::model::history::{ProcessMetric, Series, SeriesKey};
+use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
+use crate::model::reading::{Missing, Reading};
+use crate::model::units::{Bytes, UnixMillis};
+use crate::source::Request;
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::columns::gib;
+use crate::tui::rows::{ProcessRow, RowId};
+use crate::tui::stacks;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::facts::{self, Fact};
+use crate::tui::widgets::scroll::Scroll;
+use crate::tui::widgets::timeline::{Timeline, span_words};
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "process",
+    title: "Process",
+    words: &[
+        (
+            "VRAM",
+            "What the driver counts for this process; managed memory is under-reported by NVML.",
+        ),
+        (
+            "environment",
+            "Variables that matter to GPU programs with their values, all others by name only.",
+        ),
+        (
+            "locked",
+            "Host memory that cannot be swapped; pinned buffers are not all counted here.",
+        ),
+    ],
+    sample: |app| Some(Box::new(ProcessScreen::new(app.rows.first()?.id()))),
+};
+
+#[derive(Debug)]
+pub struct ProcessScreen {
+    id: RowId,
+    scroll: Scroll,
+    asked: bool,
+    /// The Python stack is to be asked for.
+    ask_stack: bool,
+}
+
+impl ProcessScreen {
+    pub fn new(id: RowId) -> Self {
+        Self {
+            id,
+            scroll: Scroll::default(),
+            asked: false,
+            ask_stack: false,
+        }
+    }
+
+    /// The process on each of its GPUs.
+    fn rows<'a>(&self, app: &'a App) -> Vec<&'a ProcessRow> {
+        app.all_rows
+            .iter()
+            .filter(|row| row.id().key == self.id.key)
+            .collect()
+    }
+
+    fn detail<'a>(&self, app: &'a App) -> Option<&'a Result<ProcessDetail, Missing>> {
+        app.detail
+            .as_ref()
+            .filter(|(key, _)| *key == self.id.key)
+            .map(|(_, detail)| &**detail)
+    }
+
+    fn facts(&self, app: &App) -> Vec<Fact> {
+        let theme = &app.theme;
+        let rows = self.rows(app);
+        let mut list = gpu_facts(&rows, theme);
+        for stack in app.stacks(self.id.key) {
+            list.extend(stacks::facts(stack, app.frame.mono, theme));
+        }
+        if let Some(process) = rows.iter().find_map(|row| row.facts()) {
+            list.extend(host_facts(
+                process,
+                rows.iter().all(|row| row.ended().is_some()),
+                app,
+            ));
+        }
+        match self.detail(app) {
+            Some(Ok(detail)) => list.extend(detail_facts(detail, theme)),
+            Some(Err(why)) => list.extend([
+                Fact::Blank,
+                Fact::Value(
+                    "detail",
+                    format!("{} {why}", theme.glyphs.absent),
+                    Role::Dim,
+                    "",
+                ),
+            ]),
+            None => list.extend([
+                Fact::Blank,
+                Fact::Value("detail", "being read".into(), Role::Dim, ""),
+            ]),
+        }
+        list
+    }
+
+    fn draw_charts(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let rows = self.rows(app);
+        let mut charts: Vec<(String, Option<&Series>, Bytes)> = Vec::new();
+        let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
+        uuids.extend(
+            rows.iter()
+                .filter_map(|row| row.ended())
+                .flat_map(|ended| ended.exit.gpus.clone()),
+        );
+        uuids.dedup();
+        for uuid in uuids {
+            let gpu = app.frame.gpus.iter().find(|gpu| gpu.uuid == uuid);
+            let total = gpu
+                .and_then(|gpu| gpu.memory.total.get())
+                .unwrap_or(Bytes::gib(1));
+            let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
+            let series = app.history.series(&SeriesKey::Vram(self.id.key, uuid));
+            charts.push((format!("VRAM on {name}"), series, total));
+        }
+        let rss = app
+            .history
+            .series(&SeriesKey::Process(self.id.key, ProcessMetric::Rss));
+        let memory = app
+            .frame
+            .host
+            .as_ref()
+            .and_then(|host| host.memory_total.get())
+            .unwrap_or(Bytes::gib(1));
+        charts.push(("host memory (RSS)".into(), rss, memory));
+        let across = charts.len().min(usize::from((area.width / 45).clamp(1, 4)));
+        let width = area.width / u16::try_from(across).unwrap_or(1);
+        for (i, (title, series, total)) in charts.iter().take(across).enumerate() {
+            let x = area.x + width * u16::try_from(i).unwrap_or(0);
+            #[allow(clippy::cast_precision_loss)]
+            let top = total.0 as f32;
+            Timeline {
+                title,
+                series: *series,
+                end: app.frame.mono,
+                length: app.chart_length(),
+                top,
+                top_label: &total.short(),
+                role: Role::Processes,
+            }
+            .draw(
+                Rect {
+                    x,
+                    width: width.saturating_sub(1),
+                    ..area
+                },
+                buffer,
+                &app.theme,
+            );
+        }
+    }
+}
+
+fn gpu_facts(rows: &[&ProcessRow], theme: &Theme) -> Vec<Fact> {
+    let mut list = vec![Fact::Heading("On the GPU".into())];
+    for row in rows {
+        let gpu = row
+            .gpu_label()
+            .map_or("a GPU".into(), |gpu| format!("GPU {gpu}"));
+        let name = if row.ended().is_some() {
+            "VRAM at most"
+        } else {
+            "VRAM"
+        };
+        list.push(Fact::reading(
+            name,
+            &row.vram(),
+            "NVML, on change",
+            theme,
+            |vram| format!("{vram}  on {gpu}"),
+        ));
+        if row.ended().is_none() {
+            list.push(Fact::reading("SM", &row.sm(), "NVML, 5 s", theme, |p| {
+                format!("{:.0} %", p.0)
+            }));
+        }
+        if let Some(listed) = row.listed() {
+            list.push(Fact::reading(
+                "memory bandwidth",
+                &listed.memory_bandwidth,
+                "NVML, 5 s",
+                theme,
+                |p| format!("{:.0} %", p.0),
+            ));
+            list.push(Fact::Value(
+                "context",
+                context_words(listed.kind).into(),
+                Role::Text,
+                "NVML",
+            ));
+        }
+    }
+    list.extend(rows.iter().flat_map(|row| pool_facts(row, theme)));
+    list
+}
+
+/// The pool on one GPU in short: the memory screen has the rest.
+fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
+    if row.ended().is_some() {
+        return Vec::new();
+    }
+    let Some(pool) = row.pool() else {
+        let why = format!("{} {}", theme.glyphs.absent, row.why_no_pool());
+        return vec![Fact::Value("allocator", why, Role::Dim, "")];
+    };
+    let stats = &pool.stats;
+    let of = |now: Bytes, peak: Bytes| format!("{now}  at most {peak}");
+    let fact = |name, text| Fact::Value(name, text, Role::Text, "20 times a second");
+    vec![
+        fact("allocator", format!("{} (M opens it)", pool.library)),
+        fact(
+            "allocated",
+            of(stats.allocated.last(), stats.allocated_peak),
+        ),
+        fact("reserved", of(stats.reserved.last(), stats.reserved_peak)),
+        fact("idle", stats.idle().to_string()),
+        fact("inactive split", stats.inactive_split.to_string()),
+        fact(
+            "retries, OOMs",
+            format!("{}, {}", stats.num_alloc_retries, stats.num_ooms),
+        ),
+    ]
+}
+
+fn context_words(kind: ContextKind) -> &'static str {
+    match kind {
+        ContextKind::Compute => "compute",
+        ContextKind::Graphics => "graphics",
+        ContextKind::Mixed => "compute and graphics",
+        ContextKind::Unknown => "of a kind this version does not know",
+    }
+}
+
+fn state_words(state: RunState) -> &'static str {
+    match state {
+        RunState::Running => "running",
+        RunState::Sleeping => "sleeping",
+        RunState::Blocked => "blocked in the kernel, cannot be ended until that call returns",
+        RunState::Stopped => "stopped",
+        RunState::Zombie => "ended, not yet collected by its parent; its VRAM may still be held",
+        RunState::Unknown => "unknown",
+    }
+}
+
+fn host_facts(process: &Process, ended: bool, app: &App) -> Vec<Fact> {
+    let theme = &app.theme;
+    let text =
+        |name, reading: &Reading<String>| Fact::reading(name, reading, "", theme, String::clone);
+    let started = if process.started == UnixMillis(0) {
+        theme.glyphs.absent.to_owned()
+    } else {
+        theme.clock(process.started, "%Y-%m-%d %H:%M:%S")
+    };
+    let state = if ended {
+        "ended"
+    } else {
+        state_words(process.state)
+    };
+    let mut list = vec![
+        Fact::Blank,
+        Fact::Heading("On the host".into()),
+        Fact::Value("name", process.name.clone(), Role::Text, "/proc"),
+        Fact::Value("state", state.into(), Role::Text, "each tick"),
+        text("user", &process.user),
+        Fact::Value("started", started, Role::Text, "/proc"),
+    ];
+    if !ended {
+        list.push(Fact::reading(
+            "CPU",
+            &process.cpu,
+            "each tick",
+            theme,
+            |p| format!("{:.0} % of a core", p.0),
+        ));
+        list.push(Fact::reading(
+            "RSS",
+            &process.rss,
+            "each tick",
+            theme,
+            ToString::to_string,
+        ));
+    }
+    list.push(Fact::reading(
+        "rank",
+        &process.rank,
+        "environment",
+        theme,
+        u32::to_string,
+    ));
+    list.push(Fact::reading(
+        "local rank",
+        &process.local_rank,
+        "environment",
+        theme,
+        u32::to_string,
+    ));
+    list.push(text("job", &process.job));
+    list.push(text("container", &process.container));
+    if let Reading::Value(command) = &process.command {
+        list.push(Fact::Long("command", command.clone()));
+    }
+    list
+}
+
+fn detail_facts(detail: &ProcessDetail, theme: &Theme) -> Vec<Fact> {
+    let text =
+        |name, reading: &Reading<String>| Fact::reading(name, reading, "", theme, String::clone);
+    let parents = detail
+        .parents
+        .iter()
+        .map(|p| format!("{} {}", p.pid, p.name))
+        .collect::<Vec<_>>();
+    let limit = detail
+        .open_files_limit
+        .get()
+        .map_or(String::new(), |n| format!(" of at most {n}"));
+    let mut list = vec![
+        Fact::reading("threads", &detail.threads, "/proc", theme, u32::to_string),
+        Fact::reading("open files", &detail.open_files, "/proc", theme, |n| {
+            format!("{n}{limit}")
+        }),
+        Fact::reading(
+            "swapped",
+            &detail.swapped,
+            "/proc",
+            theme,
+            ToString::to_string,
+        ),
+        Fact::reading(
+            "locked",
+            &detail.locked,
+            "/proc",
+            theme,
+            ToString::to_string,
+        ),
+        text("directory", &detail.cwd),
+        text("executable", &detail.executable),
+        Fact::Long(
+            "parents",
+            if parents.is_empty() {
+                "none visible".into()
+            } else {
+                parents.join(" < ")
+            },
+        ),
+        match &detail.cgroup {
+            Reading::Value(path) => Fact::Long("cgroup", path.clone()),
+            Reading::Missing(_) => text("cgroup", &detail.cgroup),
+        },
+        Fact::Blank,
+    ];
+    list.extend(environment_facts(&detail.environment, theme));
+    list
+}
+
+fn environment_facts(environment: &Reading<Vec<Variable>>, theme: &Theme) -> Vec<Fact> {
+    let variables = match environment {
+        Reading::Value(variables) => variables,
+        Reading::Missing(_) => {
+            return vec![Fact::reading("environment", environment, "", theme, |_| {
+                String::new()
+            })];
+        }
+    };
+    let mut list = vec![Fact::Heading("Environment".into())];
+    for variable in variables {
+        if let Some(value) = &variable.value {
+            list.push(Fact::Long("", format!("{}={value}", variable.name)));
+        }
+    }
+    let names: Vec<&str> = variables
+        .iter()
+        .filter(|v| v.value.is_none())
+        .map(|v| v.name.as_str())
+        .collect();
+    if !names.is_empty() {
+        list.push(Fact::Long("by name only", names.join(" ")));
+    }
+    list
+}
+
+fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    let pid = key.pid.to_string();
+    let facts = rows.iter().find_map(|row| row.facts());
+    let name = facts
+        .map(|f| f.name.as_str())
+        .filter(|name| !name.is_empty())
+        .unwrap_or("not visible here");
+    let user = facts
+        .and_then(|f| f.user.value())
+        .map_or("", String::as_str);
+    let rank = facts
+        .and_then(|f| f.rank.get())
+        .map_or(String::new(), |rank| format!("  rank {rank}"));
+    let vram: Vec<String> = rows
+        .iter()
+        .filter_map(|row| {
+            Some(format!(
+                "{}G on GPU {}",
+                gib(row.vram().get()?),
+                row.gpu_label()?
+            ))
+        })
+        .collect();
+    let age = rows
+        .iter()
+        .find_map(|row| row.shown_age())
+        .map_or(String::new(), span_words);
+    let ended = rows.iter().find_map(|row| row.ended());
+    let ended = ended.map(|e| format!("  ended {}", theme.clock(e.time, "%H:%M:%S")));
+    let vram = if ended.is_some() {
+        format!("at most {}", vram.join(", "))
+    } else {
+        vram.join(", ")
+    };
+    let dim = theme.style(Role::Dim);
+    let mut pieces = vec![
+        (name, theme.style(Role::Title)),
+        ("  ", dim),
+        (pid.as_str(), theme.style(Role::Title)),
+        ("  ", dim),
+        (user, dim),
+        (rank.as_str(), theme.style(Role::Text)),
+        ("  ", dim),
+        (vram.as_str(), theme.style(Role::Processes)),
+        ("  ", dim),
+        (age.as_str(), dim),
+    ];
+    if let Some(ended) = &ended {
+        pieces.push((ended, theme.style(Role::Warn)));
+    }
+    put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+}
+
+impl Screen for ProcessScreen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let rows = self.rows(app);
+        if rows.is_empty() {
+            let text = format!("process {} has left the GPU", self.id.key.pid);
+            put(
+                buffer,
+                area.x + 1,
+                area.y,
+                &text,
+                area.width,
+                app.theme.style(Role::Warn),
+            );
+            return;
+        }
+        draw_title(&rows, self.id.key, app, area, buffer);
+        let left = area.height.saturating_sub(1);
+        let chart = if left >= 14 {
+            (left / 3).clamp(6, 14)
+        } else {
+            0
+        };
+        let inner = Rect {
+            x: area.x + 1,
+            width: area.width.saturating_sub(2),
+            ..area
+        };
+        if chart > 0 {
+            self.draw_charts(
+                app,
+                Rect {
+                    y: area.y + 1,
+                    height: chart,
+                    ..inner
+                },
+                buffer,
+            );
+        }
+        let area = Rect {
+            y: area.y + 1 + chart,
+            height: left - chart,
+            ..inner
+        };
+        let lines = facts::lines(&self.facts(app), area.width);
+        let first = self.scroll.first(lines.len(), usize::from(area.height));
+        facts::draw(&lines, first, area, area.width, buffer, &app.theme);
+        let hidden = lines.len().saturating_sub(first + usize::from(area.height));
+        if hidden > 0 && area.height > 1 {
+            let hint = format!(" {} {hidden} more ", app.theme.glyphs.ellipsis);
+            put_right(
+                buffer,
+                area.x,
+                area.right(),
+                area.bottom() - 1,
+                &hint,
+                app.theme.style(Role::Dim),
+            );
+        }
+    }
+
+    fn act(&mut self, action: Action, _app: &App) -> Step {
+        if action == Action::Memory {
+            return Step::Open(Box::new(MemoryScreen::new(self.id.clone())));
+        }
+        if action == Action::Stack {
+            self.ask_stack = true;
+            return Step::Stay;
+        }
+        if self.scroll.act(action) {
+            Step::Stay
+        } else {
+            Step::Ignored
+        }
+    }
+
+    fn wants(&mut self, _app: &App) -> Option<Request> {
+        let first = !std::mem::replace(&mut self.asked, true);
+        if first {
+            return Some(Request::Detail(self.id.key));
+        }
+        std::mem::take(&mut self.ask_stack).then_some(Request::Stacks(self.id.key))
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        &[
+            Action::Back,
+            Action::Memory,
+            Action::Stack,
+            Action::Down,
+            Action::PageDown,
+            Action::ZoomOut,
+            Action::Pause,
+            Action::Help,
+        ]
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}

@@ -1,0 +1,390 @@
+//! The overview in a pane too small for tables, down to one cell: one GPU in a few lines, or a cell for each.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::gpu_columns::{has_pools, notes, parts};
+use crate::allocator::fits::stuck;
+use crate::model::accounting::{Accounting, account_pools};
+use crate::model::gpu::{Gpu, HealthState};
+use crate::model::history::{GpuMetric, SeriesKey};
+use crate::model::units::Bytes;
+use crate::tui::app::App;
+use crate::tui::chrome;
+use crate::tui::columns::{gib, gib_down};
+use crate::tui::pools;
+use crate::tui::rows::ProcessRow;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::bar;
+use crate::tui::widgets::cells::{fit, put, put_right};
+use crate::tui::widgets::table::mark;
+use crate::tui::widgets::timeline::{columns, span_words};
+
+/// Draws one GPU, or all of them as a grid when there are more.
+pub fn draw(app: &App, selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+    match app.frame.gpus.as_slice() {
+        [] => {
+            put(
+                buffer,
+                area.x,
+                area.y,
+                &super::overview::no_gpus(&app.frame),
+                area.width,
+                app.theme.style(Role::Dim),
+            );
+        }
+        [gpu] => one(app, gpu, area, buffer),
+        gpus => grid(app, gpus, selected, area, buffer),
+    }
+}
+
+/// Lines in the order of their worth; as many as there are rows.
+fn one(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    gauge(
+        app,
+        gpu,
+        &format!("GPU{}", gpu.index),
+        Rect { height: 1, ..area },
+        buffer,
+    );
+    let mut y = area.y + 1;
+    let mut line = |text: &str, role: Role, buffer: &mut Buffer| {
+        if y < area.bottom() {
+            let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);
+            put(buffer, area.x, y, &text, area.width, theme.style(role));
+        }
+        y += 1;
+    };
+    line(&figures(app, gpu), Role::Text, buffer);
+    line(&split_words(app, gpu), Role::Dim, buffer);
+    let spark_row = y_of(area, 3);
+    line("", Role::Text, buffer);
+    if let Some(row) = app
+        .rows
+        .iter()
+        .find(|row| row.ended().is_none())
+        .or(app.rows.first())
+    {
+        line(&process_words(row, theme), Role::Text, buffer);
+    }
+    if let Some(note) = notes(gpu, &app.frame).into_iter().next() {
+        line(&note.text, note.role, buffer);
+    }
+    if let Some(y) = spark_row {
+        history(
+            app,
+            gpu,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+            buffer,
+        );
+    }
+}
+
+fn y_of(area: Rect, row: u16) -> Option<u16> {
+    (row < area.height).then_some(area.y + row)
+}
+
+/// `GPU0 ####....  91%`: the bar in parts, and the share in use.
+fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    let dead = gpu.health.state != HealthState::Answering;
+    let role = if dead { Role::Bad } else { Role::Text };
+    let used = put(buffer, area.x, area.y, label, area.width, theme.style(role)) + 1;
+    let Some(split) = split_of(app, gpu) else {
+        put(
+            buffer,
+            area.x + used,
+            area.y,
+            theme.glyphs.absent,
+            area.width,
+            theme.style(Role::Dim),
+        );
+        return;
+    };
+    let share = 100 - u128::from(split.free.0) * 100 / u128::from(split.total.0.max(1));
+    let right = if dead {
+        " !".into()
+    } else {
+        format!("{share:>4}%")
+    };
+    let bar = area.width.saturating_sub(used + 6);
+    bar::draw(
+        buffer,
+        area.x + used,
+        area.y,
+        bar,
+        &parts(&split, pools::any(&app.frame), theme),
+    );
+    put_right(
+        buffer,
+        area.x + used,
+        area.right(),
+        area.y,
+        &right,
+        theme.style(role),
+    );
+}
+
+fn figures(app: &App, gpu: &Gpu) -> String {
+    let absent = app.theme.glyphs.absent;
+    let size = |b: Option<Bytes>| b.map_or(absent.into(), gib);
+    let sm = gpu
+        .sm
+        .get()
+        .map_or(absent.into(), |p| format!("{:.0}", p.0));
+    let watts = gpu
+        .power
+        .get()
+        .map_or(absent.into(), |w| format!("{}", w.0 / 1_000));
+    let celsius = gpu
+        .temperature
+        .get()
+        .map_or(absent.into(), |t| t.0.to_string());
+    let clock = app.theme.clock(app.frame.time, "%H:%M:%S");
+    let (used, total) = (size(gpu.memory.taken()), size(gpu.memory.total.get()));
+    let source = if app.recording.is_some() {
+        "REPLAY "
+    } else {
+        ""
+    };
+    format!("{source}{used} of {total}G SM {sm} {watts}W {celsius}C {clock}")
+}
+
+fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
+    account_pools(gpu, app.frame.pools.as_ref())
+}
+
+/// The card's memory in words: from inside the one process there is, else in its parts.
+fn split_words(app: &App, gpu: &Gpu) -> String {
+    if let Some(words) = pool_words(app, gpu) {
+        return words;
+    }
+    match split_of(app, gpu) {
+        Some(split) if has_pools(&split) => format!(
+            "alloc {} idle {} other {} free {}",
+            gib(split.allocated),
+            gib(split.idle),
+            gib(Bytes(
+                split.total.0 - split.allocated.0 - split.idle.0 - split.free.0
+            )),
+            gib(split.free)
+        ),
+        Some(split) => format!(
+            "proc {} other {} drv {} free {}",
+            gib(split.processes),
+            gib(split.unattributed),
+            gib(split.driver),
+            gib(split.free)
+        ),
+        None => gpu
+            .memory
+            .total
+            .why()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    }
+}
+
+/// `retries 2 OOM 1`, of all pools on the GPU; nothing while nothing happened.
+fn trouble_words(app: &App, gpu: &Gpu) -> String {
+    let on = app
+        .all_rows
+        .iter()
+        .filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let (mut retries, mut ooms) = (0, 0);
+    for stats in on.filter_map(ProcessRow::pool).map(|pool| &pool.stats) {
+        retries += stats.num_alloc_retries;
+        ooms += stats.num_ooms;
+    }
+    match (retries, ooms) {
+        (0, 0) => String::new(),
+        (retries, 0) => format!(" retries {retries}"),
+        (retries, ooms) => format!(" retries {retries} OOM {ooms}"),
+    }
+}
+
+/// `alloc 14.1 idle 6.8 stuck 5.9 FITS 3.0`, when one process alone is on the GPU and its pool is known.
+fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
+    let mut on = app
+        .all_rows
+        .iter()
+        .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let row = on.next().filter(|_| on.next().is_none())?;
+    let stats = &row.pool()?.stats;
+    let size = |size: Option<Bytes>| size.map_or(app.theme.glyphs.absent.into(), gib);
+    Some(format!(
+        "alloc {} idle {} stuck {} FITS {}",
+        gib(stats.allocated.last()),
+        gib(stats.idle()),
+        size(stuck(stats)),
+        row.fits().map_or(app.theme.glyphs.absent.into(), gib_down)
+    ))
+}
+
+fn process_words(row: &ProcessRow, theme: &Theme) -> String {
+    let command = row.command();
+    let command = command.value().map_or(theme.glyphs.absent, String::as_str);
+    let vram = row.vram().get().map_or(theme.glyphs.absent.into(), gib);
+    let age = row.shown_age().map_or(String::new(), span_words);
+    let ended = row.ended().map_or(String::new(), |e| {
+        format!("ended {} ", theme.clock(e.time, "%H:%M"))
+    });
+    format!("{ended}{vram}G {} {age} {command}", row.pid())
+}
+
+fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+    let label = format!("{} ", span_words(app.chart_length()));
+    let used = put(
+        buffer,
+        area.x,
+        area.y,
+        &label,
+        area.width,
+        app.theme.style(Role::Dim),
+    );
+    let words = trouble_words(app, gpu);
+    let warn = app.theme.style(Role::Warn);
+    let right = put_right(buffer, area.x + used, area.right(), area.y, &words, warn);
+    let plot = Rect {
+        x: area.x + used,
+        width: right.saturating_sub(area.x + used),
+        ..area
+    };
+    let key = SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Used);
+    let (Some(series), Some(total)) = (app.history.series(&key), gpu.memory.total.get()) else {
+        return;
+    };
+    let spans = series.window(app.frame.mono, app.chart_length(), usize::from(plot.width));
+    #[allow(clippy::cast_precision_loss)]
+    columns(
+        &spans,
+        total.0 as f32,
+        Role::Chart,
+        plot,
+        buffer,
+        &app.theme,
+    );
+}
+
+/// A headline, then a cell for each GPU in as many columns as fit, then the worst note.
+fn grid(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+    let headline = headline(app, area, buffer);
+    let body = Rect {
+        y: area.y + headline,
+        height: area.height - headline,
+        ..area
+    };
+    if body.height == 0 {
+        return;
+    }
+    let rows = usize::from(
+        body.height
+            .saturating_sub(u16::from(body.height > 2))
+            .max(1),
+    );
+    let across = gpus
+        .len()
+        .div_ceil(rows)
+        .clamp(1, usize::from((body.width / 12).max(1)));
+    let width = body.width / u16::try_from(across).unwrap_or(1);
+    for (i, gpu) in gpus.iter().take(rows * across).enumerate() {
+        let at = |n: usize| u16::try_from(n).unwrap_or(0);
+        let cell = Rect {
+            x: body.x + at(i % across) * width,
+            y: body.y + at(i / across),
+            width: width.saturating_sub(1),
+            height: 1,
+        };
+        gauge(app, gpu, &format!("{:>2}", gpu.index), cell, buffer);
+        if selected.is_some_and(|selected| selected.uuid == gpu.uuid) {
+            mark(cell, cell.y, buffer, &app.theme);
+        }
+    }
+    if body.height > 2 {
+        worst(
+            app,
+            gpus,
+            selected,
+            Rect {
+                y: body.bottom() - 1,
+                height: 1,
+                ..body
+            },
+            buffer,
+        );
+    }
+}
+
+fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
+    if area.height < 2 {
+        return 0;
+    }
+    let theme = &app.theme;
+    let (source, role) = match &app.recording {
+        Some(recording) if recording.position.paused => (" REPLAY held ", Role::Banner),
+        Some(_) => (" REPLAY ", Role::Banner),
+        None if app.paused => ("held", Role::Warn),
+        None => ("live", Role::Good),
+    };
+    let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
+    let gpus = crate::tui::chrome::gpus_words(&app.frame);
+    put(
+        buffer,
+        area.x,
+        area.y,
+        &gpus,
+        area.width,
+        theme.style(Role::Title),
+    );
+    let left = put_right(
+        buffer,
+        area.x,
+        area.right(),
+        area.y,
+        &clock,
+        theme.style(Role::Text),
+    );
+    put_right(buffer, area.x, left, area.y, source, theme.style(role));
+    1
+}
+
+/// The line below the grid: what a person must know first.
+fn worst(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    let reason = app.recording.as_ref().and_then(|r| r.reason.clone());
+    let (text, role) = reason
+        .map(|reason| (reason, Role::Warn))
+        .or_else(|| trouble(app, gpus))
+        .or_else(|| (!app.filter.is_empty()).then(|| (chrome::filter_words(app), Role::Warn)))
+        .unwrap_or_else(|| {
+            let gpu = selected.or(gpus.first());
+            (
+                gpu.map(|gpu| format!("{} {}", gpu.index, split_words(app, gpu)))
+                    .unwrap_or_default(),
+                Role::Dim,
+            )
+        });
+    let text = fit(&text, usize::from(area.width), theme.glyphs.ellipsis);
+    put(buffer, area.x, area.y, &text, area.width, theme.style(role));
+}
+
+/// The worst note of all GPUs: one that is gone before one that is hot, that before one that is slow.
+fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
+    let rank = |gpu: &Gpu, role: Role| match (gpu.health.state, role) {
+        (HealthState::Lost | HealthState::Silent, _) => Some(0),
+        (_, Role::Bad) => Some(1),
+        (_, Role::Warn) => Some(2),
+        _ => None,
+    };
+    let worst = gpus.iter().filter_map(|gpu| {
+        let note = notes(gpu, &app.frame).into_iter().next()?;
+        Some((rank(gpu, note.role)?, gpu.index, note))
+    });
+    let (_, index, note) = worst.min_by_key(|(rank, index, _)| (*rank, *index))?;
+    Some((format!("GPU {index} {}", note.text), note.role))
+}

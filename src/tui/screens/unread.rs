@@ -1,0 +1,151 @@
+//! Processes whose allocator cannot be read: each reason once, with the way out that this user has, and who it
+//! concerns.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::{Screen, ScreenDef, Step, moved};
+use crate::model::frame::Frame;
+use crate::model::pool::Unread;
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::pools::kind_words;
+use crate::tui::theme::Role;
+use crate::tui::widgets::cells::wrap_words;
+use crate::tui::widgets::cells::{fit, put};
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "unread",
+    title: "Unreadable processes",
+    words: &[
+        (
+            "ptrace",
+            "The kernel lets a process be read by its ancestors, by whom it named, or by root; `gputop run` names \
+             everyone of its user.",
+        ),
+        (
+            "cudaMallocAsync",
+            "PyTorch on the driver's own pool: the process holds nothing that could be read.",
+        ),
+        (
+            "pluggable allocator",
+            "The program brought its own allocator library.",
+        ),
+    ],
+    sample: |_| Some(Box::new(Unreadable::default())),
+};
+
+#[derive(Debug, Default)]
+pub struct Unreadable {
+    scroll: usize,
+}
+
+/// One reason and everyone it holds for.
+struct Group<'f> {
+    kind: &'static str,
+    why: String,
+    list: Vec<&'f Unread>,
+}
+
+fn groups(frame: &Frame) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for unread in frame.pools.iter().flat_map(|pools| &*pools.unread) {
+        let (kind, why) = (kind_words(unread), unread.why.to_string());
+        match groups.iter_mut().find(|g| g.kind == kind && g.why == why) {
+            Some(group) => group.list.push(unread),
+            None => groups.push(Group {
+                kind,
+                why,
+                list: vec![unread],
+            }),
+        }
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.list.len()));
+    groups
+}
+
+/// `    418  GPU 0   ana       train.py --lr 1`
+fn process_line(unread: &Unread, app: &App) -> String {
+    let key = unread.process;
+    let rows = || app.all_rows.iter().filter(|row| row.id().key == key);
+    let gpus: Vec<String> = rows().filter_map(|row| row.gpu_label()).collect();
+    let absent = app.theme.glyphs.absent;
+    let facts = app.frame.process(key);
+    let user = facts
+        .and_then(|f| f.user.value())
+        .map_or(absent, String::as_str);
+    let command = rows().next().map(|row| row.command());
+    let command = command
+        .as_ref()
+        .and_then(|c| c.value())
+        .map_or(absent, String::as_str);
+    let gpus = if gpus.is_empty() {
+        absent.to_owned()
+    } else {
+        format!("GPU {}", gpus.join(","))
+    };
+    format!("{:>8}  {gpus:<8}{user:<10}{command}", key.pid)
+}
+
+fn lines(app: &App, width: u16) -> Vec<(String, Role)> {
+    let mut lines = Vec::new();
+    for group in groups(&app.frame) {
+        let count = group.list.len();
+        lines.push((format!("{} ({count})", group.kind), Role::Title));
+        for part in wrap_words(&group.why, usize::from(width.max(20))) {
+            lines.push((part, Role::Text));
+        }
+        for unread in group.list {
+            lines.push((process_line(unread, app), Role::Dim));
+        }
+        lines.push((String::new(), Role::Text));
+    }
+    if lines.is_empty() {
+        let text = match &app.frame.pools {
+            Some(_) => "every process that was looked into could be read",
+            None => "allocators are not read here",
+        };
+        lines.push((text.into(), Role::Dim));
+    }
+    lines
+}
+
+impl Screen for Unreadable {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let theme = &app.theme;
+        let inner = Rect {
+            x: area.x + 1,
+            width: area.width.saturating_sub(2),
+            ..area
+        };
+        let lines = lines(app, inner.width);
+        let first = self
+            .scroll
+            .min(lines.len().saturating_sub(usize::from(area.height)));
+        for (y, (text, role)) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
+            let text = fit(text, usize::from(inner.width), theme.glyphs.ellipsis);
+            put(buffer, inner.x, y, &text, inner.width, theme.style(*role));
+        }
+    }
+
+    fn act(&mut self, action: Action, app: &App) -> Step {
+        if action == Action::Unread {
+            return Step::Stay;
+        }
+        match moved(self.scroll, lines(app, 80).len(), 10, action) {
+            Some(at) => {
+                self.scroll = at;
+                Step::Stay
+            }
+            None => Step::Ignored,
+        }
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        &[Action::Back, Action::Down, Action::PageDown, Action::Help]
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}

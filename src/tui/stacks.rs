@@ -1,0 +1,78 @@
+//! The words for a Python stack: what it was taken for, how long after that, and its frames.
+
+use super::theme::{Role, Theme};
+use super::widgets::facts::Fact;
+use super::widgets::timeline::span_words;
+use crate::model::reading::Missing;
+use crate::model::stack::{PythonStack, StackWhy};
+use crate::model::units::{Bytes, Mono};
+
+/// `at a maximum of 12.3 GiB allocated, at most 52 ms after it rose, 14s ago`
+pub fn why_words(stack: &PythonStack, now: Mono) -> String {
+    let ago = now.since(stack.at);
+    let ago = if ago.0 < 1_000 {
+        "now".into()
+    } else {
+        format!("{} ago", span_words(ago))
+    };
+    let allocated = stack.allocated.unwrap_or(Bytes(0));
+    let lag = stack.lag.0;
+    match stack.why {
+        StackWhy::Request => format!("on request, {ago}"),
+        StackWhy::NewMaximum => {
+            format!("at a maximum of {allocated} allocated, at most {lag} ms after it rose, {ago}")
+        }
+        StackWhy::Oom => {
+            format!("when an allocation failed, at most {lag} ms after it, {ago}")
+        }
+        StackWhy::Unknown => ago,
+    }
+}
+
+/// `train.py:57 step < train.py:90 main`, innermost first; the main thread's.
+pub fn frames_words(stack: &PythonStack) -> String {
+    let frames = stack.main().map_or(&[][..], |thread| &thread.frames);
+    if frames.is_empty() {
+        return "no Python function is running".into();
+    }
+    let frames: Vec<String> = frames.iter().map(ToString::to_string).collect();
+    frames.join(" < ")
+}
+
+/// A section for a list of facts.
+pub fn facts(stack: &Result<PythonStack, Missing>, now: Mono, theme: &Theme) -> Vec<Fact> {
+    let mut list = vec![Fact::Blank, Fact::Heading("Python stack".into())];
+    let stack = match stack {
+        Ok(stack) => stack,
+        Err(why) => {
+            let why = format!("{} {why}", theme.glyphs.absent);
+            list.push(Fact::Value("", why, Role::Dim, ""));
+            return list;
+        }
+    };
+    let value = |name, text| Fact::Value(name, text, Role::Text, "");
+    list.push(value("taken", why_words(stack, now)));
+    for (i, thread) in stack.threads.iter().enumerate() {
+        let name = if thread.name.is_empty() {
+            "a thread"
+        } else {
+            &thread.name
+        };
+        let innermost = thread.frames.first();
+        if i > 0 {
+            let at = innermost.map_or("no Python function".into(), ToString::to_string);
+            list.push(value("thread", format!("{name}: {at}")));
+            continue;
+        }
+        list.push(value("thread", name.to_owned()));
+        if innermost.is_none() {
+            list.push(value("", "no Python function is running".into()));
+        }
+        list.extend(thread.frames.iter().map(|f| value("", f.to_string())));
+    }
+    if stack.left_out > 0 {
+        let text = format!("{} did not hold still, or are too many", stack.left_out);
+        list.push(value("other threads", text));
+    }
+    list
+}

@@ -1,0 +1,119 @@
+//! The terminal: taken over, and given back on every path out: return, error, signal, suspension, panic.
+
+use std::io::{self, BufWriter, Stdout, Write};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
+    disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute, queue};
+use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+/// True while the screen is ours; whoever turns it false gives the screen back, and only once.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+pub struct Terminal {
+    /// Never dropped: its own way out prints to standard error when it cannot show the cursor, and when that is the
+    /// terminal that went away, printing is a panic. [`give_back`] does all there is to do.
+    inner: ManuallyDrop<ratatui::Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
+}
+
+impl Terminal {
+    /// Takes the screen.
+    ///
+    /// # Errors
+    /// When standard output is no terminal or went away.
+    pub fn enter() -> io::Result<Self> {
+        take()?;
+        // Large enough that a full screen leaves in one write.
+        let out = BufWriter::with_capacity(64 << 10, io::stdout());
+        match ratatui::Terminal::new(CrosstermBackend::new(out)) {
+            Ok(inner) => Ok(Self {
+                inner: ManuallyDrop::new(inner),
+            }),
+            Err(error) => {
+                give_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the screen again after a suspension.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub fn resume(&mut self) -> io::Result<()> {
+        take()?;
+        self.redraw()
+    }
+
+    /// Forgets what is on the screen, so that the next draw writes all of it.
+    ///
+    /// # Errors
+    /// When standard output went away.
+    pub fn redraw(&mut self) -> io::Result<()> {
+        // Not `clear`: it asks the terminal where its cursor is, and the answer would be read as keys.
+        let size = self.inner.size()?;
+        self.inner.resize(size.into())
+    }
+
+    /// # Errors
+    /// When standard output went away.
+    pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
+        queue!(self.inner.backend_mut(), BeginSynchronizedUpdate)?;
+        self.inner
+            .draw(|frame| draw(frame.area(), frame.buffer_mut()))?;
+        execute!(self.inner.backend_mut(), EndSynchronizedUpdate)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn take() -> io::Result<()> {
+    enable_raw_mode()?;
+    TAKEN.store(true, Ordering::SeqCst);
+    let entered = execute!(io::stdout(), EnterAlternateScreen, cursor::Hide);
+    if entered.is_err() {
+        give_back();
+    }
+    entered
+}
+
+/// Gives the screen back if it is taken. Never fails: when the terminal is gone there is nothing to restore.
+pub fn give_back() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    let mut out = io::stdout();
+    let _ = execute!(
+        out,
+        EndSynchronizedUpdate,
+        LeaveAlternateScreen,
+        cursor::Show
+    );
+    let _ = disable_raw_mode();
+    let _ = out.flush();
+}
+
+/// Makes a panic of the main thread give the screen back before it is reported. A panic of a collector's thread is
+/// written to the log and costs its section: the screen stays, and shows that section growing old.
+pub fn restore_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let is_main = std::thread::current().name() == Some("main");
+        if !is_main && TAKEN.load(Ordering::SeqCst) {
+            tracing::error!("a thread of gputop panicked: {panic}");
+            return;
+        }
+        give_back();
+        report(panic);
+    }));
+}

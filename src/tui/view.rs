@@ -1,0 +1,275 @@
+//! The stack of screens and what lies over them: takes keys, gives orders, draws the whole.
+
+use crossterm::event::{KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::app::App;
+use super::chrome;
+use super::overlay::{After, Overlay, orders};
+use super::screens::overview::Overview;
+use super::screens::unread::Unreadable;
+use super::screens::{Screen, Step, is_small};
+use super::widgets::cells::keep_shown;
+use super::widgets::scroll::Scroll;
+use crate::model::process::ProcessKey;
+use crate::model::units::GpuUuid;
+use crate::source::{Play, Request};
+
+/// What the loop has to do after a key, beside drawing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Stay,
+    Leave,
+    Suspend,
+    Redraw,
+}
+
+pub struct View {
+    stack: Vec<Box<dyn Screen>>,
+    overlay: Option<Overlay>,
+    focus: Option<GpuUuid>,
+    /// The map that was asked for, and with which frame.
+    map: (Option<(ProcessKey, u32)>, u64),
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self::new(Box::new(Overview::default()))
+    }
+}
+
+impl View {
+    /// A screen opened from the overview.
+    pub fn on_top(screen: Box<dyn Screen>) -> Self {
+        let mut view = Self::default();
+        view.stack.push(screen);
+        view
+    }
+
+    fn new(screen: Box<dyn Screen>) -> Self {
+        Self {
+            stack: vec![screen],
+            overlay: None,
+            focus: None,
+            map: (None, 0),
+        }
+    }
+
+    fn top(&self) -> &dyn Screen {
+        // The stack is never empty: the first screen is never popped.
+        &**self.stack.last().unwrap_or(&self.stack[0])
+    }
+
+    /// A key, with what it makes the source do.
+    pub fn key(&mut self, key: KeyEvent, app: &mut App) -> (Outcome, Vec<Request>) {
+        app.message = None;
+        let action = app.keymap.resolve(key, app.recording.is_some());
+        if !is_for_the_program(key, action)
+            && let Some(after) = self
+                .overlay
+                .as_mut()
+                .and_then(|overlay| overlay.type_key(key, app))
+        {
+            self.close_if(after == After::Closed);
+            return (Outcome::Stay, self.follow(app));
+        }
+        let Some(action) = action else {
+            return (Outcome::Stay, Vec::new());
+        };
+        let mut requests = Vec::new();
+        let outcome = self.act(action, app, &mut requests);
+        requests.extend(self.follow(app));
+        (outcome, requests)
+    }
+
+    fn close_if(&mut self, closed: bool) {
+        if closed {
+            self.overlay = None;
+        }
+    }
+
+    fn act(&mut self, action: Action, app: &mut App, requests: &mut Vec<Request>) -> Outcome {
+        match action {
+            Action::QuitNow => return Outcome::Leave,
+            Action::Suspend => return Outcome::Suspend,
+            Action::Redraw => return Outcome::Redraw,
+            _ => {}
+        }
+        if let Some(overlay) = &mut self.overlay {
+            let closed = overlay.act(action, app) == After::Closed;
+            self.close_if(closed);
+            return Outcome::Stay;
+        }
+        let step = match self.stack.last_mut() {
+            Some(screen) => screen.act(action, app),
+            None => Step::Ignored,
+        };
+        match step {
+            Step::Open(screen) => self.stack.push(screen),
+            Step::Stay => {}
+            Step::Ignored => return self.act_everywhere(action, app, requests),
+        }
+        Outcome::Stay
+    }
+
+    fn act_everywhere(
+        &mut self,
+        action: Action,
+        app: &mut App,
+        requests: &mut Vec<Request>,
+    ) -> Outcome {
+        match action {
+            Action::Quit if self.stack.len() == 1 => return Outcome::Leave,
+            Action::Quit | Action::Back => {
+                if self.stack.len() > 1 {
+                    self.stack.pop();
+                } else if action == Action::Back && !app.filter.is_empty() {
+                    app.set_filter("");
+                }
+            }
+            Action::Unread => self.stack.push(Box::new(Unreadable::default())),
+            Action::Help => {
+                self.overlay = Some(Overlay::Help {
+                    scroll: Scroll::default(),
+                });
+            }
+            Action::Sort => self.overlay = Some(Overlay::sort(app)),
+            Action::Filter => self.overlay = Some(Overlay::filter(app)),
+            Action::SortNext => cycle_sort(app, 1),
+            Action::SortPrevious => cycle_sort(app, -1),
+            Action::Invert => app.set_sort(app.sort, !app.inverted),
+            Action::ZoomIn => app.zoom_by(-1),
+            Action::ZoomOut => app.zoom_by(1),
+            other => play(other, app, requests),
+        }
+        Outcome::Stay
+    }
+
+    /// Tells every screen that the app has changed, and gathers what they now want of the source.
+    pub fn follow(&mut self, app: &App) -> Vec<Request> {
+        let mut requests = Vec::new();
+        for screen in &mut self.stack {
+            screen.follow(app);
+            requests.extend(screen.wants(app));
+        }
+        let focus = self.top().focus();
+        if focus != self.focus {
+            self.focus.clone_from(&focus);
+            requests.push(Request::Focus(focus));
+        }
+        requests.extend(self.wanted_map(app));
+        requests
+    }
+
+    /// The map of the screen on top: asked for when it changes, and again with every frame while there is one.
+    fn wanted_map(&mut self, app: &App) -> Option<Request> {
+        let wanted = (self.top().map(app), app.frame.seq);
+        let again = wanted.0.is_some() && wanted.1 != self.map.1;
+        let ask = again || wanted.0 != self.map.0;
+        self.map = wanted;
+        ask.then_some(Request::Map(wanted.0))
+    }
+
+    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        if area.width == 0 || area.height == 0 {
+            return;
+        }
+        let screen = self.top();
+        let small = is_small(area);
+        // The first screen brings its own headline when it is small.
+        let header = u16::from(!(small && self.stack.len() == 1));
+        if header > 0 {
+            chrome::header(app, Rect { height: 1, ..area }, buffer);
+        }
+        let reason = if small {
+            0
+        } else {
+            chrome::reason(
+                app,
+                Rect {
+                    y: area.y + header,
+                    height: 1,
+                    ..area
+                },
+                buffer,
+            )
+        };
+        let footer = u16::from(!small);
+        let body = Rect {
+            y: area.y + header + reason,
+            height: area.height.saturating_sub(header + reason + footer),
+            ..area
+        };
+        if body.height > 0 {
+            screen.draw(app, body, buffer);
+        }
+        if footer > 0 {
+            chrome::footer(
+                app,
+                screen,
+                self.stack.len() == 1,
+                Rect {
+                    y: area.bottom() - 1,
+                    height: 1,
+                    ..area
+                },
+                buffer,
+            );
+        }
+        if let Some(overlay) = &self.overlay {
+            overlay.draw(app, screen, area, buffer);
+        }
+        keep_shown(buffer, &app.theme);
+    }
+}
+
+/// Keys that act also while a line is typed: no letter, and nothing that edits a line.
+fn is_for_the_program(key: KeyEvent, action: Option<Action>) -> bool {
+    let acts = matches!(
+        action,
+        Some(Action::QuitNow | Action::Suspend | Action::Redraw)
+    );
+    acts && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
+fn cycle_sort(app: &mut App, step: isize) {
+    let orders = orders();
+    let at = orders
+        .iter()
+        .position(|order| *order == app.sort)
+        .unwrap_or(0);
+    let next = at
+        .checked_add_signed(step)
+        .map_or(orders.len() - 1, |next| next % orders.len());
+    app.set_sort(orders[next], false);
+    let title = orders[next].map_or("GPU, then VRAM", |column| {
+        super::columns::PROCESS_COLUMNS[column].title
+    });
+    app.message = Some(format!("ordered by {title}"));
+}
+
+/// Keys that move in time: in a recording the source moves, live the display is held.
+fn play(action: Action, app: &mut App, requests: &mut Vec<Request>) {
+    let Some(recording) = &app.recording else {
+        match action {
+            Action::Pause => app.set_paused(!app.paused),
+            Action::Now => app.set_paused(false),
+            _ => {}
+        }
+        return;
+    };
+    let position = recording.position;
+    requests.push(Request::Play(match action {
+        Action::Pause => Play::Pause(!position.paused),
+        Action::Now => Play::Start,
+        Action::SkipBack => Play::Skip(-10_000),
+        Action::SkipForward => Play::Skip(10_000),
+        Action::StepBack => Play::Step(-1),
+        Action::StepForward => Play::Step(1),
+        Action::Slower => Play::Speed((position.speed / 2.0).max(0.125)),
+        Action::Faster => Play::Speed((position.speed * 2.0).min(64.0)),
+        _ => return,
+    }));
+}

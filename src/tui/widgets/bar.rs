@@ -1,0 +1,76 @@
+//! A bar whose parts add up: every part worth an eighth of a cell gets one, and all cells sum to the width.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use super::cells::put;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    pub amount: u64,
+    pub glyph: &'a str,
+    pub style: Style,
+}
+
+/// Cells for each part, largest remainder first; a part of an eighth of a cell or more is never invisible while there
+/// is room, and a smaller one does not look like something.
+pub fn divide(amounts: &[u64], width: usize) -> Vec<usize> {
+    let sum: u128 = amounts.iter().map(|&a| u128::from(a)).sum();
+    if sum == 0 || width == 0 {
+        return vec![0; amounts.len()];
+    }
+    let exact = |a: u64| u128::from(a) * width as u128;
+    let mut cells: Vec<usize> = amounts
+        .iter()
+        .map(|&a| usize::try_from(exact(a) / sum).unwrap_or(width))
+        .collect();
+    let mut order: Vec<usize> = (0..amounts.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(exact(amounts[i]) % sum));
+    let short = width - cells.iter().sum::<usize>();
+    order.iter().take(short).for_each(|&i| cells[i] += 1);
+    for i in 0..amounts.len() {
+        if cells[i] > 0 || exact(amounts[i]) * 8 < sum {
+            continue;
+        }
+        if let Some(largest) = (0..cells.len())
+            .max_by_key(|&j| cells[j])
+            .filter(|&j| cells[j] > 1)
+        {
+            cells[largest] -= 1;
+            cells[i] = 1;
+        }
+    }
+    cells
+}
+
+pub fn draw(buffer: &mut Buffer, x: u16, y: u16, width: u16, parts: &[Part<'_>]) {
+    let amounts: Vec<u64> = parts.iter().map(|p| p.amount).collect();
+    let mut at = x;
+    for (part, cells) in parts.iter().zip(divide(&amounts, usize::from(width))) {
+        for _ in 0..cells {
+            at += put(buffer, at, y, part.glyph, 1, part.style);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_small_part_stays_visible() {
+        assert_eq!(divide(&[2, 0, 100], 10), [1, 0, 9]);
+        assert_eq!(divide(&[1, 0, 1_000], 10), [0, 0, 10]);
+        assert_eq!(divide(&[0, 0], 10), [0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn cells_sum_to_the_width(amounts in prop::collection::vec(any::<u64>(), 1..6), width in 0..300_usize) {
+            let cells = divide(&amounts, width);
+            let any = amounts.iter().any(|&a| a > 0);
+            prop_assert_eq!(cells.iter().sum::<usize>(), if any { width } else { 0 });
+        }
+    }
+}

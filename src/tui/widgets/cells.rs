@@ -1,0 +1,139 @@
+//! Text in a fixed number of terminal columns.
+
+use std::borrow::Cow;
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use crate::tui::theme::{ASCII, Theme};
+
+/// How many columns `text` takes.
+pub fn columns(text: &str) -> usize {
+    if text.is_ascii() {
+        text.len()
+    } else {
+        text.width()
+    }
+}
+
+/// `text` in at most `width` columns; what is cut off leaves `ellipsis` (one column wide) behind.
+pub fn fit<'t>(text: &'t str, width: usize, ellipsis: &str) -> Cow<'t, str> {
+    if columns(text) <= width {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::new();
+    let mut used = 0;
+    for grapheme in text.graphemes(true) {
+        let more = grapheme.width();
+        if used + more + 1 > width {
+            break;
+        }
+        kept.push_str(grapheme);
+        used += more;
+    }
+    if width > 0 {
+        kept.push_str(ellipsis);
+    }
+    Cow::Owned(kept)
+}
+
+/// Breaks a sentence between words.
+pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        if !lines[last].is_empty() && lines[last].chars().count() + 1 + word.chars().count() > width
+        {
+            lines.push(word.to_owned());
+        } else {
+            if !lines[last].is_empty() {
+                lines[last].push(' ');
+            }
+            lines[last].push_str(word);
+        }
+    }
+    lines
+}
+
+/// Writes `text` at a place, clipped to `width` columns and to the buffer; returns the columns used.
+pub fn put(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
+    let area = buffer.area;
+    if y < area.top() || y >= area.bottom() || x < area.left() || x >= area.right() || width == 0 {
+        return 0;
+    }
+    let width = width.min(area.right() - x);
+    if text.is_ascii() {
+        return put_ascii(buffer, x, y, text, width, style);
+    }
+    let (end, _) = buffer.set_stringn(x, y, text, usize::from(width), style);
+    end - x
+}
+
+/// Most of a screen is ASCII, which needs no search for the borders of characters.
+fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
+    let mut at = x;
+    for letter in text
+        .chars()
+        .filter(|c| !c.is_ascii_control())
+        .take(usize::from(width))
+    {
+        buffer[(at, y)].set_char(letter).set_style(style);
+        at += 1;
+    }
+    at - x
+}
+
+/// Several pieces one after the other; returns the column behind the last.
+pub fn put_all(buffer: &mut Buffer, x: u16, y: u16, right: u16, pieces: &[(&str, Style)]) -> u16 {
+    let mut at = x;
+    for (text, style) in pieces {
+        at += put(buffer, at, y, text, right.saturating_sub(at), *style);
+    }
+    at
+}
+
+/// Text that ends at `right`.
+pub fn put_right(
+    buffer: &mut Buffer,
+    left: u16,
+    right: u16,
+    y: u16,
+    text: &str,
+    style: Style,
+) -> u16 {
+    let width = u16::try_from(columns(text))
+        .unwrap_or(u16::MAX)
+        .min(right.saturating_sub(left));
+    put(buffer, right - width, y, text, width, style);
+    right - width
+}
+
+/// Where only ASCII can be shown: what this program draws is ASCII there, the words of other programs may not be.
+pub fn keep_shown(buffer: &mut Buffer, theme: &Theme) {
+    if theme.glyphs != ASCII {
+        return;
+    }
+    for cell in &mut buffer.content {
+        match cell.symbol() {
+            symbol if symbol.is_ascii() => {}
+            // What the collector cut.
+            "…" => drop(cell.set_symbol(ASCII.ellipsis)),
+            _ => drop(cell.set_symbol("?")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_characters_are_never_cut_in_half() {
+        assert_eq!(fit("train.py", 8, "…"), "train.py");
+        assert_eq!(fit("train.py", 5, "…"), "trai…");
+        assert_eq!(fit("数据集训练", 5, "…"), "数据…");
+        assert_eq!(fit("abc", 0, "…"), "");
+    }
+}

@@ -1,0 +1,159 @@
+//! A list of named values, each with where it comes from, and with the reason in place of a missing one.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::cells::{fit, put, put_right};
+use crate::model::reading::Reading;
+use crate::tui::theme::{Role, Theme};
+
+/// One line of a list of facts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fact {
+    Heading(String),
+    /// Name, text, its role, and a note on the source: `NVML 10 s`.
+    Value(&'static str, String, Role, &'static str),
+    /// Text that may take several lines, such as a command line.
+    Long(&'static str, String),
+    Blank,
+}
+
+impl Fact {
+    pub fn reading<T>(
+        name: &'static str,
+        reading: &Reading<T>,
+        source: &'static str,
+        theme: &Theme,
+        text: impl FnOnce(&T) -> String,
+    ) -> Self {
+        match reading {
+            Reading::Value(value) => Self::Value(name, text(value), Role::Text, source),
+            Reading::Missing(why) => Self::Value(
+                name,
+                format!("{} {why}", theme.glyphs.absent),
+                Role::Dim,
+                source,
+            ),
+        }
+    }
+}
+
+/// Columns for the names.
+const NAMES: u16 = 22;
+
+/// The lines that `facts` take at a width: long text is wrapped, everything else is one line.
+pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
+    let room = usize::from(width.saturating_sub(NAMES)).max(10);
+    let mut lines = Vec::new();
+    for fact in facts {
+        match fact {
+            Fact::Long(name, text) => {
+                for (i, line) in wrap(text, room).into_iter().enumerate() {
+                    lines.push(Fact::Value(
+                        if i == 0 { name } else { "" },
+                        line,
+                        Role::Text,
+                        "",
+                    ));
+                }
+            }
+            other => lines.push(other.clone()),
+        }
+    }
+    lines
+}
+
+/// Breaks at the column: what is shown here is copied, so no break is hidden in a word and none invented.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for grapheme in text.graphemes(true) {
+        let more = grapheme.width();
+        if used + more > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_str(grapheme);
+        }
+        used += more;
+    }
+    lines
+}
+
+/// Draws lines from `offset` on, in as many columns of `least` width as fit.
+pub fn draw(
+    lines: &[Fact],
+    offset: usize,
+    area: Rect,
+    least: u16,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    let columns = (area.width / least.max(1)).max(1);
+    let width = area.width / columns;
+    let height = usize::from(area.height);
+    for (i, line) in lines
+        .iter()
+        .skip(offset)
+        .take(height * usize::from(columns))
+        .enumerate()
+    {
+        let column = u16::try_from(i / height.max(1)).unwrap_or(0);
+        let row = u16::try_from(i % height.max(1)).unwrap_or(0);
+        let x = area.x + column * width;
+        draw_line(
+            line,
+            x,
+            area.y + row,
+            width.saturating_sub(u16::from(columns > 1)),
+            buffer,
+            theme,
+        );
+    }
+}
+
+/// How many lines a screenful is.
+pub fn capacity(area: Rect, least: u16) -> usize {
+    usize::from((area.width / least.max(1)).max(1)) * usize::from(area.height)
+}
+
+fn draw_line(line: &Fact, x: u16, y: u16, width: u16, buffer: &mut Buffer, theme: &Theme) {
+    match line {
+        Fact::Heading(text) => {
+            put(buffer, x, y, text, width, theme.style(Role::Title));
+        }
+        Fact::Value(name, text, role, source) => {
+            let names = NAMES.min(width / 2);
+            put(
+                buffer,
+                x,
+                y,
+                &fit(
+                    name,
+                    usize::from(names).saturating_sub(1),
+                    theme.glyphs.ellipsis,
+                ),
+                names,
+                theme.style(Role::Dim),
+            );
+            let right = x + width;
+            let room = usize::from(width - names);
+            put(
+                buffer,
+                x + names,
+                y,
+                &fit(text, room, theme.glyphs.ellipsis),
+                width - names,
+                theme.style(*role),
+            );
+            let left = room.saturating_sub(text.width());
+            if !source.is_empty() && left > source.width() + 1 {
+                put_right(buffer, x + names, right, y, source, theme.style(Role::Dim));
+            }
+        }
+        Fact::Long(..) | Fact::Blank => {}
+    }
+}

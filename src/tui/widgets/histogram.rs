@@ -1,0 +1,207 @@
+//! Free blocks by size, lengthwise: `<=   1M ########  812  0.20`.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::cells::{put, put_right};
+use crate::allocator::fragmentation::Bucket;
+use crate::model::units::{Bytes, apportion};
+use crate::tui::theme::{Role, Theme};
+
+/// `<=   1M `
+const LABEL: u16 = 8;
+const COUNT: u16 = 7;
+const SIZE: u16 = 7;
+const STEP: u64 = Bytes::gib(1).0 / 100;
+
+/// Neighbouring powers of two together, so that all fit into `rows`; the largest group ends with the largest power.
+pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
+    let size = buckets.len().div_ceil(rows.max(1)).max(1);
+    let first = buckets.len() % size;
+    let (head, tail) = buckets.split_at(first);
+    std::iter::once(head)
+        .filter(|head| !head.is_empty())
+        .chain(tail.chunks(size))
+        .map(|group| Bucket {
+            up_to: group.last().map(|b| b.up_to).unwrap_or_default(),
+            count: group.iter().map(|b| b.count).sum(),
+            bytes: Bytes(group.iter().map(|b| b.bytes.0).sum()),
+        })
+        .collect()
+}
+
+/// Needs a row for the heading and one for each bar; the lengths of bars are bytes.
+pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    if area.height < 2 || area.width < LABEL + COUNT + SIZE {
+        return;
+    }
+    heading(area, buffer, theme);
+    let shown = merged(buckets, usize::from(area.height) - 1);
+    if shown.is_empty() {
+        let text = "nothing is free in the cache";
+        put(
+            buffer,
+            area.x,
+            area.y + 1,
+            text,
+            area.width,
+            theme.style(Role::Dim),
+        );
+        return;
+    }
+    let sizes: Vec<Bytes> = shown.iter().map(|b| b.bytes).collect();
+    let most = sizes.iter().max().copied().unwrap_or_default();
+    let printed = apportion(&sizes, STEP);
+    for (y, (bucket, printed)) in (area.y + 1..area.bottom()).zip(shown.iter().zip(printed)) {
+        let row = Rect {
+            y,
+            height: 1,
+            ..area
+        };
+        draw_row(bucket, printed, most, row, buffer, theme);
+    }
+}
+
+fn heading(area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    let title = if area.width >= 34 {
+        "IDLE BLOCKS, by size"
+    } else {
+        "IDLE BLOCKS"
+    };
+    put(
+        buffer,
+        area.x,
+        area.y,
+        title,
+        area.width,
+        theme.style(Role::Title),
+    );
+    let dim = theme.style(Role::Dim);
+    let right = area.right();
+    put_right(buffer, area.x, right, area.y, "GiB", dim);
+    put_right(buffer, area.x, right - SIZE, area.y, "count", dim);
+}
+
+fn draw_row(
+    bucket: &Bucket,
+    printed: Bytes,
+    most: Bytes,
+    row: Rect,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    let label = format!("<={:>5}", size_words(bucket.up_to));
+    put(buffer, row.x, row.y, &label, LABEL, theme.style(Role::Dim));
+    let room = row.width - LABEL - COUNT - SIZE;
+    let cells = u128::from(bucket.bytes.0) * u128::from(room) / u128::from(most.0.max(1));
+    let mut cells = u16::try_from(cells).unwrap_or(room).min(room);
+    if bucket.count > 0 && room > 0 {
+        cells = cells.max(1);
+    }
+    let bar = theme.glyphs.allocated.repeat(usize::from(cells));
+    put(
+        buffer,
+        row.x + LABEL,
+        row.y,
+        &bar,
+        cells,
+        theme.style(Role::Idle),
+    );
+    let text = theme.style(if bucket.count > 0 {
+        Role::Text
+    } else {
+        Role::Dim
+    });
+    let (right, count) = (row.right(), bucket.count.to_string());
+    put_right(
+        buffer,
+        right - SIZE - COUNT,
+        right - SIZE,
+        row.y,
+        &count,
+        text,
+    );
+    put_right(
+        buffer,
+        right - SIZE,
+        right,
+        row.y,
+        &amount(bucket, printed),
+        text,
+    );
+}
+
+/// Two decimals in GiB; what would read 0.00 says its own unit.
+fn amount(bucket: &Bucket, printed: Bytes) -> String {
+    if printed.0 == 0 && bucket.bytes.0 > 0 {
+        bucket.bytes.short()
+    } else {
+        format!("{:.2}", printed.as_gib())
+    }
+}
+
+/// A power of two without decimals: `512`, `64K`, `1M`, `16G`.
+fn size_words(size: Bytes) -> String {
+    match size.0 {
+        n if n >= 1 << 40 => format!("{}T", n >> 40),
+        n if n >= 1 << 30 => format!("{}G", n >> 30),
+        n if n >= 1 << 20 => format!("{}M", n >> 20),
+        n if n >= 1 << 10 => format!("{}K", n >> 10),
+        n => n.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::picture::text_of;
+    use crate::tui::theme::Palette;
+
+    fn buckets() -> Vec<Bucket> {
+        let bucket = |power: u32, count, mib| Bucket {
+            up_to: Bytes(1 << power),
+            count,
+            bytes: Bytes::mib(mib),
+        };
+        vec![
+            bucket(20, 812, 204),
+            bucket(21, 0, 0),
+            bucket(22, 3, 9),
+            bucket(23, 200, 3_165),
+            bucket(24, 9, 3_584),
+        ]
+    }
+
+    fn drawn(height: u16) -> String {
+        let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
+        let area = Rect::new(0, 0, 40, height);
+        let mut buffer = Buffer::empty(area);
+        draw(&buckets(), area, &mut buffer, &theme);
+        text_of(&buffer)
+    }
+
+    #[test]
+    fn bars_are_bytes_and_an_empty_size_keeps_its_row() {
+        insta::assert_snapshot!(drawn(6), @r#"
+        IDLE BLOCKS, by size        count    GiB
+        <=   1M #                     812   0.20
+        <=   2M                         0   0.00
+        <=   4M #                       3   0.01
+        <=   8M ###############       200   3.09
+        <=  16M ##################      9   3.50
+        "#);
+    }
+
+    #[test]
+    fn with_fewer_rows_neighbouring_sizes_are_one() {
+        insta::assert_snapshot!(drawn(4), @r#"
+        IDLE BLOCKS, by size        count    GiB
+        <=   1M #                     812   0.20
+        <=   4M #                       3   0.01
+        <=  16M ##################    209   6.59
+        "#);
+        let counts: u64 = merged(&buckets(), 2).iter().map(|b| b.count).sum();
+        assert_eq!(counts, 1_024);
+        assert_eq!(merged(&[], 5), []);
+    }
+}

@@ -1,0 +1,11 @@
+//! Pieces that screens are made of. A widget borrows what it shows and knows nothing of keys or sources.
+
+pub mod bar;
+pub mod cells;
+pub mod facts;
+pub mod histogram;
+pub mod pool_chart;
+pub mod scroll;
+pub mod segment_map;
+pub mod table;
+pub mod timeline;

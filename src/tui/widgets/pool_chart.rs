@@ -1,0 +1,176 @@
+//! A pool over time: tensors below, the cache above them, and marks on the axis where it was flushed or ran out.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::cells::{put, put_right};
+use super::timeline::{axis, span_words};
+use crate::model::history::{History, PoolMetric, SeriesKey, Span};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Bytes, Millis, Mono};
+use crate::tui::theme::{Role, Theme};
+
+pub struct PoolChart<'a> {
+    pub history: &'a History,
+    pub process: ProcessKey,
+    pub ordinal: u32,
+    pub end: Mono,
+    pub length: Millis,
+    /// The value of the top edge: what the card has.
+    pub top: Bytes,
+}
+
+const LABELS: u16 = 6;
+
+/// The edges of one column in eighths of a cell: tensors at least, tensors at most, reserved.
+struct Edges {
+    low: u32,
+    high: u32,
+    reserved: u32,
+}
+
+impl PoolChart<'_> {
+    /// Needs three rows: what the shapes mean, at least one row of columns, the axis.
+    pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+        if area.height < 3 || area.width < LABELS + 10 {
+            return;
+        }
+        self.legend(area, buffer, theme);
+        let plot = Rect {
+            x: area.x + LABELS,
+            y: area.y + 1,
+            width: area.width - LABELS,
+            height: area.height - 2,
+        };
+        let dim = theme.style(Role::Dim);
+        put_right(buffer, area.x, plot.x - 1, plot.y, &self.top.short(), dim);
+        if plot.height > 1 {
+            put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
+        }
+        axis(self.length, plot, buffer, theme);
+        self.columns(plot, buffer, theme);
+        for (metric, glyph, role) in [
+            (PoolMetric::Retries, theme.glyphs.retry, Role::Warn),
+            (PoolMetric::Ooms, theme.glyphs.oom, Role::Bad),
+        ] {
+            for column in rises(&self.window(metric, plot.width)) {
+                let x = plot.x + u16::try_from(column).unwrap_or(0);
+                put(buffer, x, plot.bottom(), glyph, 1, theme.style(role));
+            }
+        }
+    }
+
+    fn legend(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let glyphs = &theme.glyphs;
+        let length = format!("last {}  ", span_words(self.length));
+        let shapes = [
+            (glyphs.allocated, Role::Allocated, " allocated  "),
+            (glyphs.range, Role::ChartRange, " at its peaks  "),
+            (glyphs.idle, Role::Idle, " idle  "),
+            (glyphs.retry, Role::Warn, " retry  "),
+            (glyphs.oom, Role::Bad, " OOM"),
+        ];
+        let dim = theme.style(Role::Dim);
+        let mut pieces = vec![(length.as_str(), dim)];
+        for (glyph, role, word) in shapes {
+            pieces.extend([(glyph, theme.style(role)), (word, dim)]);
+        }
+        super::cells::put_all(buffer, area.x, area.y, area.right(), &pieces);
+    }
+
+    fn window(&self, metric: PoolMetric, columns: u16) -> Vec<Option<Span>> {
+        let key = SeriesKey::Pool(self.process, self.ordinal, metric);
+        self.history
+            .series(&key)
+            .map(|series| series.window(self.end, self.length, usize::from(columns)))
+            .unwrap_or_default()
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )]
+    fn columns(&self, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let full = f32::from(plot.height) * 8.0;
+        let top = (self.top.0 as f32).max(1.0);
+        let eighths = |value: f32| ((value / top).clamp(0.0, 1.0) * full).round() as u32;
+        let allocated = self.window(PoolMetric::Allocated, plot.width);
+        let reserved = self.window(PoolMetric::Reserved, plot.width);
+        for ((x, allocated), reserved) in (plot.left()..).zip(&allocated).zip(&reserved) {
+            let (Some(Span(low, high)), Some(Span(_, reserved))) = (allocated, reserved) else {
+                continue;
+            };
+            let edges = Edges {
+                low: eighths(*low),
+                high: eighths(*high),
+                reserved: eighths(*reserved),
+            };
+            for row in 0..plot.height {
+                let (glyph, role) = edges.cell(u32::from(row) * 8, theme);
+                let y = plot.bottom() - 1 - row;
+                put(buffer, x, y, glyph, 1, theme.style(role));
+            }
+        }
+    }
+}
+
+impl Edges {
+    /// What stands in the cell that begins at `base`: of two things in one cell, the lower one where it fills half.
+    fn cell(&self, base: u32, theme: &Theme) -> (&'static str, Role) {
+        let glyphs = &theme.glyphs;
+        let half = base + 4;
+        if self.low >= half {
+            (glyphs.allocated, Role::Allocated)
+        } else if self.high >= half {
+            (glyphs.range, Role::ChartRange)
+        } else if self.reserved >= half {
+            (glyphs.idle, Role::Idle)
+        } else if self.high > base {
+            let eighths = usize::try_from(self.high - base).unwrap_or(0).min(8);
+            (glyphs.levels[eighths], Role::Allocated)
+        } else {
+            (" ", Role::Free)
+        }
+    }
+}
+
+/// Columns in which a counter rose; one that went back was reset and is no rise.
+fn rises(window: &[Option<Span>]) -> Vec<usize> {
+    let mut before: Option<f32> = None;
+    let mut columns = Vec::new();
+    for (column, span) in window.iter().enumerate() {
+        let Some(Span(low, high)) = *span else {
+            continue;
+        };
+        if high > before.unwrap_or(low) {
+            columns.push(column);
+        }
+        before = Some(if before.is_some_and(|b| low < b) {
+            low
+        } else {
+            high
+        });
+    }
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_goes_back_is_no_mark_and_one_that_rises_then_is() {
+        let window = [
+            None,
+            Some(Span(5.0, 5.0)),
+            Some(Span(5.0, 7.0)),
+            Some(Span(0.0, 7.0)),
+            Some(Span(0.0, 0.0)),
+            None,
+            Some(Span(1.0, 1.0)),
+        ];
+        assert_eq!(rises(&window), [2, 6]);
+        assert_eq!(rises(&[]), [0_usize; 0]);
+    }
+}

@@ -1,0 +1,367 @@
+//! A table whose column is one value: title, width, cell and order stay together, so none can be off by one.
+
+use std::cmp::Ordering;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::cells::{columns, fit, put};
+use crate::model::reading::Reading;
+use crate::tui::theme::{Role, Theme};
+
+/// A column of rows of type `T`.
+pub struct Column<T: ?Sized> {
+    /// Also its name in the sort menu.
+    pub title: &'static str,
+    /// Columns of the terminal; for a flexible one, the least.
+    pub width: u16,
+    pub align: Align,
+    /// Smaller goes first when there is not room for all.
+    pub priority: u8,
+    pub cell: fn(&T, &Theme) -> Cell,
+    pub sort: Option<Sort<T>>,
+    /// A sentence for the help screen.
+    pub help: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    Left,
+    Right,
+    /// Left, and takes the room that is left over.
+    Rest,
+}
+
+/// What stands in one place of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    pub text: String,
+    pub role: Role,
+}
+
+impl Cell {
+    pub fn new(text: impl Into<String>, role: Role) -> Self {
+        Self {
+            text: text.into(),
+            role,
+        }
+    }
+
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(text, Role::Text)
+    }
+
+    /// A dash: the detail screen says why.
+    pub fn absent(theme: &Theme) -> Self {
+        Self::new(theme.glyphs.absent, Role::Dim)
+    }
+
+    /// The value's text, or a dash.
+    pub fn reading<T>(
+        reading: &Reading<T>,
+        theme: &Theme,
+        text: impl FnOnce(&T) -> String,
+    ) -> Self {
+        match reading.value() {
+            Some(value) => Self::text(text(value)),
+            None => Self::absent(theme),
+        }
+    }
+}
+
+/// How a column orders rows.
+pub struct Sort<T: ?Sized> {
+    pub first: First,
+    pub key: fn(&T) -> SortKey,
+}
+
+/// What stands at the top before the order is turned round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    Largest,
+    Smallest,
+}
+
+/// What a row is ordered by.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SortKey {
+    Number(f64),
+    Text(String),
+    Missing,
+}
+
+impl SortKey {
+    pub fn number(value: Option<f64>) -> Self {
+        value.map_or(Self::Missing, Self::Number)
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    pub fn whole(value: Option<u64>) -> Self {
+        Self::number(value.map(|v| v as f64))
+    }
+
+    pub fn text(value: Option<&String>) -> Self {
+        value.map_or(Self::Missing, |text| Self::Text(text.to_lowercase()))
+    }
+
+    /// Missing goes last, whichever way the rest is ordered.
+    pub fn compare(&self, other: &Self, first: First, inverted: bool) -> Ordering {
+        let order = match (self, other) {
+            (Self::Missing, Self::Missing) => return Ordering::Equal,
+            (Self::Missing, _) => return Ordering::Greater,
+            (_, Self::Missing) => return Ordering::Less,
+            (Self::Number(a), Self::Number(b)) => a.total_cmp(b),
+            (Self::Text(a), Self::Text(b)) => a.cmp(b),
+            (Self::Number(_), Self::Text(_)) => Ordering::Less,
+            (Self::Text(_), Self::Number(_)) => Ordering::Greater,
+        };
+        if (first == First::Largest) == inverted {
+            order
+        } else {
+            order.reverse()
+        }
+    }
+}
+
+/// A column's place in a table of a certain width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Index into the slice of columns.
+    pub column: usize,
+    pub x: u16,
+    pub width: u16,
+}
+
+/// Chooses columns by priority until one does not fit, keeps their order, and gives what is left to the
+/// flexible one.
+pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
+    place_late(columns, &[], x, width)
+}
+
+/// Like [`place`], but columns with these titles come last, whatever their priority.
+fn place_late<T: ?Sized>(columns: &[Column<T>], late: &[&str], x: u16, width: u16) -> Vec<Placed> {
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    order.sort_by_key(|&i| (late.contains(&columns[i].title), columns[i].priority));
+    let mut chosen = vec![false; columns.len()];
+    let mut used = 0;
+    for i in order {
+        let need = columns[i].width + u16::from(used > 0);
+        if used + need > width {
+            // A less wanted column must not slip into the gap: what is shown should not depend on chance.
+            break;
+        }
+        chosen[i] = true;
+        used += need;
+    }
+    let spare = width - used;
+    let mut at = x;
+    let mut placed = Vec::new();
+    for (i, column) in columns.iter().enumerate().filter(|(i, _)| chosen[*i]) {
+        let width = column.width
+            + if column.align == Align::Rest {
+                spare
+            } else {
+                0
+            };
+        placed.push(Placed {
+            column: i,
+            x: at,
+            width,
+        });
+        at += width + 1;
+    }
+    placed
+}
+
+/// How a table is shown.
+pub struct View {
+    /// Which row the cursor is on, if this table has it.
+    pub cursor: Option<usize>,
+    /// The first row shown.
+    pub offset: usize,
+    /// The column that orders the rows, marked in the heading.
+    pub sorted: Option<usize>,
+    pub descending: bool,
+    /// Titles of columns that have nothing to say now: the first to leave when it is narrow.
+    pub late: &'static [&'static str],
+}
+
+/// The first row to show so that the cursor is in sight.
+pub fn scrolled(cursor: usize, rows: usize, height: usize) -> usize {
+    (cursor + 1)
+        .saturating_sub(height)
+        .min(rows.saturating_sub(height))
+}
+
+/// Draws heading and rows. A row that is `dim` (ended, stale) is drawn in one quiet colour.
+pub fn draw<T>(
+    columns: &[Column<T>],
+    rows: &[T],
+    dim: impl Fn(&T) -> bool,
+    view: &View,
+    area: Rect,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    if area.height == 0 || area.width < 2 {
+        return;
+    }
+    // A column at the left for the cursor's mark.
+    let placed = place_late(columns, view.late, area.x + 1, area.width - 1);
+    heading(columns, &placed, view, area.y, buffer, theme);
+    let visible = rows
+        .iter()
+        .enumerate()
+        .skip(view.offset)
+        .take(usize::from(area.height) - 1);
+    for (y, (i, row)) in (area.y + 1..).zip(visible) {
+        let quiet = dim(row);
+        for place in &placed {
+            let column = &columns[place.column];
+            let cell = (column.cell)(row, theme);
+            let role = if quiet && cell.role == Role::Text {
+                Role::Dim
+            } else {
+                cell.role
+            };
+            draw_cell(
+                &cell.text,
+                column.align,
+                *place,
+                y,
+                theme.style(role),
+                buffer,
+                theme,
+            );
+        }
+        if view.cursor == Some(i) {
+            mark(area, y, buffer, theme);
+        }
+    }
+}
+
+/// Marks the row under the cursor by a glyph as well as by its background.
+pub fn mark(area: Rect, y: u16, buffer: &mut Buffer, theme: &Theme) {
+    put(
+        buffer,
+        area.x,
+        y,
+        theme.glyphs.cursor,
+        1,
+        theme.style(Role::Key),
+    );
+    buffer.set_style(
+        Rect {
+            y,
+            height: 1,
+            ..area
+        }
+        .intersection(buffer.area),
+        theme.style(Role::Cursor),
+    );
+}
+
+fn heading<T: ?Sized>(
+    columns: &[Column<T>],
+    placed: &[Placed],
+    view: &View,
+    y: u16,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    for place in placed {
+        let column = &columns[place.column];
+        let sorted = view.sorted == Some(place.column);
+        let role = if sorted { Role::Title } else { Role::Dim };
+        draw_cell(
+            column.title,
+            column.align,
+            *place,
+            y,
+            theme.style(role),
+            buffer,
+            theme,
+        );
+    }
+}
+
+fn draw_cell(
+    text: &str,
+    align: Align,
+    place: Placed,
+    y: u16,
+    style: Style,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    let text = fit(text, usize::from(place.width), theme.glyphs.ellipsis);
+    let width = u16::try_from(columns(&text)).unwrap_or(place.width);
+    let x = match align {
+        Align::Right => place.x + place.width.saturating_sub(width),
+        Align::Left | Align::Rest => place.x,
+    };
+    put(buffer, x, y, &text, place.width, style);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn column(title: &'static str, width: u16, align: Align, priority: u8) -> Column<()> {
+        Column {
+            title,
+            width,
+            align,
+            priority,
+            cell: |(), _| Cell::text(""),
+            sort: None,
+            help: "",
+        }
+    }
+
+    #[test]
+    fn columns_leave_by_priority_and_the_rest_is_filled() {
+        let columns = [
+            column("A", 3, Align::Right, 0),
+            column("B", 5, Align::Right, 2),
+            column("C", 4, Align::Rest, 1),
+        ];
+        let wide: Vec<_> = place(&columns, 0, 20)
+            .iter()
+            .map(|p| (p.column, p.x, p.width))
+            .collect();
+        assert_eq!(wide, [(0, 0, 3), (1, 4, 5), (2, 10, 10)]);
+        let narrow: Vec<_> = place(&columns, 0, 10)
+            .iter()
+            .map(|p| (p.column, p.x, p.width))
+            .collect();
+        assert_eq!(narrow, [(0, 0, 3), (2, 4, 6)]);
+        assert_eq!(place(&columns, 0, 2), []);
+    }
+
+    #[test]
+    fn missing_goes_last_both_ways() {
+        let order = |inverted| {
+            let mut keys = vec![
+                SortKey::Missing,
+                SortKey::Number(1.0),
+                SortKey::Number(3.0),
+                SortKey::Missing,
+            ];
+            keys.sort_by(|a, b| a.compare(b, First::Largest, inverted));
+            keys
+        };
+        use SortKey::{Missing, Number};
+        assert_eq!(order(false), [Number(3.0), Number(1.0), Missing, Missing]);
+        assert_eq!(order(true), [Number(1.0), Number(3.0), Missing, Missing]);
+    }
+
+    #[test]
+    fn the_cursor_stays_in_sight() {
+        assert_eq!(scrolled(0, 100, 10), 0);
+        assert_eq!(scrolled(15, 100, 10), 6);
+        assert_eq!(scrolled(99, 100, 10), 90);
+        assert_eq!(scrolled(3, 5, 10), 0);
+    }
+}

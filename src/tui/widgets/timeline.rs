@@ -1,0 +1,193 @@
+//! A number over time as columns: solid up to the minimum of each column, lighter up to its maximum, blank where
+//! nothing was read. A spike of a moment is seen in a column of a minute.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::cells::{put, put_right};
+use crate::model::history::{Series, Span};
+use crate::model::units::{Millis, Mono};
+use crate::tui::theme::{Role, Theme};
+
+/// What a chart shows and how it is labelled.
+pub struct Timeline<'a> {
+    pub title: &'a str,
+    pub series: Option<&'a Series>,
+    pub end: Mono,
+    pub length: Millis,
+    /// The value of the top edge.
+    pub top: f32,
+    /// The label of the top edge: `140G`, `100%`.
+    pub top_label: &'a str,
+    pub role: Role,
+}
+
+/// Columns kept for the labels of the y axis.
+const LABELS: u16 = 6;
+
+impl Timeline<'_> {
+    /// Needs three rows: a title, at least one row of columns, the time axis.
+    pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+        if area.height < 3 || area.width < LABELS + 10 {
+            return;
+        }
+        put(
+            buffer,
+            area.x,
+            area.y,
+            self.title,
+            area.width,
+            theme.style(Role::Dim),
+        );
+        let plot = Rect {
+            x: area.x + LABELS,
+            y: area.y + 1,
+            width: area.width - LABELS,
+            height: area.height - 2,
+        };
+        self.labels(plot, buffer, theme);
+        axis(self.length, plot, buffer, theme);
+        let Some(series) = self.series else { return };
+        let spans = series.window(self.end, self.length, usize::from(plot.width));
+        columns(&spans, self.top, self.role, plot, buffer, theme);
+    }
+
+    fn labels(&self, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let style = theme.style(Role::Dim);
+        let left = plot.x - LABELS;
+        put_right(buffer, left, plot.x - 1, plot.y, self.top_label, style);
+        if plot.height > 1 {
+            put_right(buffer, left, plot.x - 1, plot.bottom() - 1, "0", style);
+        }
+    }
+}
+
+/// The rule under a plot, with the times of its columns.
+pub fn axis(length: Millis, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
+    let style = theme.style(Role::Dim);
+    let y = plot.bottom();
+    for x in plot.left()..plot.right() {
+        put(buffer, x, y, theme.glyphs.rule, 1, style);
+    }
+    let ticks: u64 = if plot.width >= 60 { 4 } else { 2 };
+    for tick in 0..ticks {
+        let back = length.0 * (ticks - tick) / ticks;
+        let x = plot.x + u16::try_from(u64::from(plot.width) * tick / ticks).unwrap_or(0);
+        put(
+            buffer,
+            x,
+            y,
+            &format!("-{}", span_words(Millis(back))),
+            8,
+            style,
+        );
+    }
+    put_right(buffer, plot.x, plot.right(), y, "now", style);
+}
+
+/// `10m`, `1h`, `30s`: for axes and ages, two characters or three.
+pub fn span_words(span: Millis) -> String {
+    let seconds = span.0 / 1_000;
+    match seconds {
+        s if s < 60 => format!("{s}s"),
+        s if s < 3_600 && s % 60 != 0 && s < 600 => format!("{}m{:02}", s / 60, s % 60),
+        s if s < 3_600 => format!("{}m", s / 60),
+        s if s < 86_400 && s % 3_600 >= 60 => format!("{}h{:02}", s / 3_600, s % 3_600 / 60),
+        s if s < 86_400 => format!("{}h", s / 3_600),
+        s => format!("{}d{:02}", s / 86_400, s % 86_400 / 3_600),
+    }
+}
+
+/// Draws the columns of `spans` into `plot`, whose top edge is `top`.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn columns(
+    spans: &[Option<Span>],
+    top: f32,
+    role: Role,
+    plot: Rect,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    let full = f32::from(plot.height) * 8.0;
+    let eighths =
+        |value: f32| ((value / top.max(f32::MIN_POSITIVE)).clamp(0.0, 1.0) * full).round() as u16;
+    for (x, span) in (plot.left()..plot.right()).zip(spans) {
+        let Some(Span(low, high)) = span else {
+            continue;
+        };
+        let (low, high) = (eighths(*low), eighths(*high));
+        for row in 0..plot.height {
+            let y = plot.bottom() - 1 - row;
+            let (base, ceiling) = (row * 8, row * 8 + 8);
+            let (glyph, role) = if low >= ceiling {
+                (theme.glyphs.levels[8], role)
+            } else if high >= ceiling {
+                (theme.glyphs.range, Role::ChartRange)
+            } else if high > base {
+                (theme.glyphs.levels[usize::from(high - base)], role)
+            } else if row == 0 {
+                // Zero was measured: not the same as nothing.
+                (theme.glyphs.levels[1], Role::Free)
+            } else {
+                break;
+            };
+            put(buffer, x, y, glyph, 1, theme.style(role));
+        }
+    }
+}
+
+/// One row of columns without labels.
+pub fn sparkline(
+    series: Option<&Series>,
+    end: Mono,
+    length: Millis,
+    top: f32,
+    area: Rect,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    if let Some(series) = series {
+        let spans = series.window(end, length, usize::from(area.width));
+        columns(&spans, top, Role::Chart, area, buffer, theme);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::Palette;
+
+    #[test]
+    fn a_spike_is_drawn_above_the_minimum_and_a_gap_is_blank() {
+        let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
+        let area = Rect::new(0, 0, 4, 2);
+        let mut buffer = Buffer::empty(area);
+        let spans = [
+            Some(Span(50.0, 50.0)),
+            None,
+            Some(Span(50.0, 100.0)),
+            Some(Span(0.0, 0.0)),
+        ];
+        columns(&spans, 100.0, Role::Chart, area, &mut buffer, &theme);
+        let rows: Vec<String> = (0..2)
+            .map(|y| (0..4).map(|x| buffer[(x, y)].symbol().to_owned()).collect())
+            .collect();
+        assert_eq!(rows, ["  : ", "# #."]);
+    }
+
+    #[test]
+    fn spans_of_time_are_short() {
+        for (ms, words) in [
+            (0, "0s"),
+            (59_000, "59s"),
+            (60_000, "1m"),
+            (90_000, "1m30"),
+            (600_000, "10m"),
+            (3_600_000, "1h"),
+            (11_520_000, "3h12"),
+            (90_000_000, "1d01"),
+        ] {
+            assert_eq!(span_words(Millis(ms)), words);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! gputop against the real CUDA caching allocator of every torch release that the test bed holds.
+//!
+//! tests/fake_cuda builds the bed: the `libc10_cuda.so` of a wheel in a small process, on a CUDA that only hands out
+//! addresses. Such a process is driven into a state, tells what PyTorch itself says of it (`getDeviceStats`,
+//! `snapshot`), and the real `gputop allocator PID --json --blocks` must say the same.
+//!
+//! ```sh
+//! versions=$(tests/fake_cuda/fetch.py target/bed)
+//! tests/fake_cuda/build.sh target/bed $versions
+//! GPUTOP_BED=target/bed GPUTOP_BED_VERSIONS="$versions" cargo test --test bed -- --nocapture
+//! ```
+//!
+//! | environment | |
+//! |---|---|
+//! | `GPUTOP_BED` | the bed. Unset: these tests do nothing, unless `GPUTOP_TEST_REQUIRE` is set: then they fail |
+//! | `GPUTOP_BED_VERSIONS` | the releases to use; unset: all that are built there |
+//! | `GPUTOP_BED_READER` | another program to be put to the test |
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod compare;
+mod harness;
+mod idle;
+mod journal;
+mod odd;
+mod races;
+mod reader;

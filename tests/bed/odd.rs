@@ -1,0 +1,477 @@
+//! Targets that are not the usual training process, and moments that are not the usual ones.
+//!
+//! Not tested: Yama's ptrace_scope, which forbids the reading of a process that is not one's child. Where a kernel has
+//! it (`/proc/sys/kernel/yama/ptrace_scope`), root reads all the same, and the harness permits it to everyone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::compare::{contradictions, differences};
+use crate::harness::{Harness, Launch, Release, newest, releases};
+use crate::reader::{self, Run};
+
+const SOME: &[&str] = &["alloc 200", "free 0.3"];
+
+/// The process reads as PyTorch sees itself.
+fn agrees(what: &str, harness: &mut Harness) {
+    let reading = reader::read(harness.pid);
+    assert_eq!(differences(&harness.truth(), &reading), [""; 0], "{what}");
+}
+
+fn refused(what: &str, run: &Run, code: i32, word: &str) {
+    let said = run.said();
+    assert_eq!(run.code, code, "{what}: {said}");
+    assert!(
+        said.to_lowercase().contains(word),
+        "{what}: nothing is said of {word:?}: {said}"
+    );
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{what} never came"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn status(pid: u32, field: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{field}:")))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// A release's folder somewhere else, where it may be changed and anyone may look.
+fn copy(release: &Release) -> (TempDir, Release) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copied = Release {
+        name: release.name.clone(),
+        dir: dir.path().join("torch"),
+    };
+    fs::create_dir_all(copied.dir.join("lib")).unwrap();
+    for name in ["harness", "lib"] {
+        let from = release.dir.join(name);
+        let done = Command::new("cp")
+            .args(["-r", "-d"])
+            .arg(from)
+            .arg(&copied.dir)
+            .status();
+        assert!(done.unwrap().success());
+    }
+    (dir, copied)
+}
+
+#[test]
+fn a_program_that_owns_the_pointer_by_copy_relocation_is_read() {
+    for release in releases() {
+        if !release.at_least(20000) {
+            continue; // 1.13 has no such pointer
+        }
+        let mut harness = Launch::program(&release.dir.join("harness-copy")).start();
+        harness.run_all(SOME);
+        agrees(&release.name, &mut harness);
+    }
+}
+
+#[test]
+fn a_stripped_and_a_deleted_library_are_read() {
+    for release in releases() {
+        let (_dir, release) = copy(&release);
+        let library = release.dir.join("lib/libc10_cuda.so");
+        let strip = || {
+            let done = Command::new("strip")
+                .args(["--strip-all", "-o"])
+                .arg(release.dir.join("stripped.so"))
+                .arg(&library)
+                .status();
+            assert!(done.unwrap().success());
+            fs::rename(release.dir.join("stripped.so"), &library).unwrap();
+        };
+        // The harness of 1.13 itself needs the symbols when it starts; a reader that opens the file comes later.
+        if release.at_least(20000) {
+            strip();
+        }
+        let mut harness = Harness::start(&release);
+        harness.run_all(SOME);
+        if !release.at_least(20000) {
+            strip();
+        }
+        agrees(&format!("{} stripped", release.name), &mut harness);
+        fs::remove_file(&library).unwrap();
+        agrees(&format!("{} deleted", release.name), &mut harness);
+    }
+}
+
+#[test]
+fn the_number_of_devices_and_the_settings_change_nothing() {
+    for release in releases() {
+        for devices in [1, 8] {
+            let mut harness = Launch::new(&release)
+                .env("FAKE_CUDA_DEVICES", devices.to_string())
+                .start();
+            harness.run(&format!("device {}", devices - 1));
+            harness.run_all(SOME);
+            agrees(
+                &format!("{}, {devices} devices", release.name),
+                &mut harness,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_process_in_which_nothing_of_cuda_has_begun_says_so() {
+    for release in releases() {
+        let mut harness = Launch::new(&release).arg("--not-initialised").start();
+        refused(&release.name, &reader::run(harness.pid), 1, "initiali");
+        harness.run("init");
+        harness.run_all(SOME);
+        agrees(&release.name, &mut harness);
+    }
+}
+
+#[test]
+fn the_drivers_own_pool_is_named_and_not_read() {
+    for release in releases() {
+        // The backend came with 2.0, and the key for it.
+        if !release.at_least(20000) {
+            continue;
+        }
+        let mut harness = Launch::new(&release)
+            .conf("backend:cudaMallocAsync")
+            .start();
+        harness.run("alloc 20");
+        refused(
+            &release.name,
+            &reader::run(harness.pid),
+            1,
+            "cudamallocasync",
+        );
+    }
+}
+
+#[test]
+fn switched_off_caching_reads_as_nothing() {
+    for release in releases() {
+        let mut harness = Launch::new(&release)
+            .env("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+            .start();
+        harness.run("alloc 20");
+        let run = reader::run(harness.pid);
+        if run.code == 0 {
+            assert_eq!(differences(&harness.truth(), &run.reading()), [""; 0]);
+        } else {
+            refused(&release.name, &run, 1, "caching");
+        }
+    }
+}
+
+/// A worker of a DataLoader: its memory holds a copy of the parent's books from the moment of the fork.
+#[test]
+fn a_forked_child_is_not_believed() {
+    for release in releases() {
+        let mut harness = Harness::start(&release);
+        harness.run_all(SOME);
+        let child = harness.run("fork")["child"].as_u64().unwrap() as u32;
+        harness.run("alloc 50");
+        refused(&release.name, &reader::run(child), 1, "fork");
+        agrees(&release.name, &mut harness);
+    }
+}
+
+#[test]
+fn a_stopped_process_is_read_and_stays_stopped() {
+    for release in releases() {
+        let mut harness = Harness::start(&release);
+        harness.run_all(SOME);
+        let pid = Pid::from_raw(harness.pid as i32);
+        kill(pid, Signal::SIGSTOP).unwrap();
+        wait_until("the stop", || status(harness.pid, "State").starts_with('T'));
+        let reading = reader::read(harness.pid);
+        assert!(
+            status(harness.pid, "State").starts_with('T'),
+            "{}",
+            release.name
+        );
+        kill(pid, Signal::SIGCONT).unwrap();
+        assert_eq!(
+            differences(&harness.truth(), &reading),
+            [""; 0],
+            "{}",
+            release.name
+        );
+    }
+}
+
+#[test]
+fn a_process_that_became_another_program_has_nothing() {
+    let Some(release) = newest() else { return };
+    let mut harness = Harness::start(&release);
+    harness.run_all(SOME);
+    harness.run("exec cat");
+    wait_until("the other program", || status(harness.pid, "Name") == "cat");
+    let run = reader::run(harness.pid);
+    assert_eq!(run.code, 1, "{}", run.said());
+}
+
+#[test]
+fn a_process_without_torch_and_one_that_is_gone_are_told_apart() {
+    let Some(release) = newest() else { return };
+    let mut other = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let run = reader::run(other.id());
+    assert_eq!(run.code, 1, "{}", run.said());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let mut harness = Harness::start(&release);
+    harness.kill();
+    let run = reader::run(harness.pid);
+    assert_eq!(run.code, 2, "{}", run.said());
+}
+
+/// Dies, or becomes another program, at any moment of the read: an orderly end with nothing false in it.
+#[test]
+fn a_process_may_go_while_it_is_read() {
+    let mut ends = [0; 3];
+    for release in releases() {
+        // How long a read of these blocks takes here, so that the moments fall into it.
+        let mut harness = Harness::start(&release);
+        harness.run("alloc 8000 2048");
+        let start = Instant::now();
+        reader::read(harness.pid);
+        let whole = start.elapsed();
+        for moment in 0..6 {
+            let mut harness = Harness::start(&release);
+            harness.run("alloc 8000 2048");
+            let truth = harness.truth();
+            let child = reader::command(harness.pid)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            // Not a wait for anything: the moment is what is varied.
+            std::thread::sleep(whole * moment / 7);
+            if moment % 2 == 0 {
+                harness.kill();
+            } else {
+                harness.send("exec cat");
+            }
+            let run = reader::orderly(child.wait_with_output().unwrap());
+            ends[run.code as usize] += 1;
+            if run.code == 0 && run.reading().devices.iter().all(|device| device.exact) {
+                assert_eq!(
+                    differences(&truth, &run.reading()),
+                    [""; 0],
+                    "{}",
+                    release.name
+                );
+            }
+        }
+    }
+    println!(
+        "gone while read: {} read, {} nothing there, {} gone",
+        ends[0], ends[1], ends[2]
+    );
+}
+
+/// One of the two, whole; never a mixture.
+#[test]
+fn two_torches_in_one_process_are_not_mixed_up() {
+    let releases = releases();
+    let (Some(new), Some(old)) = (releases.last(), releases.iter().find(|r| r.at_least(20400)))
+    else {
+        return;
+    };
+    for (first, second) in [(old, new), (new, old)] {
+        let mut harness = Harness::start(first);
+        harness.run_all(SOME);
+        let library = second.dir.join("lib/libharness.so");
+        harness.run(&format!("second {}", library.display()));
+        harness.run("second: alloc 77 3000000");
+        let run = reader::run(harness.pid);
+        if run.code == 0 {
+            let of_first = differences(&harness.truth(), &run.reading());
+            let of_second = differences(&harness.truth_of_second(), &run.reading());
+            assert!(
+                of_first.is_empty() || of_second.is_empty(),
+                "{} and {}: neither {of_first:?} nor {of_second:?}",
+                first.name,
+                second.name
+            );
+        } else {
+            refused("two", &run, 1, "two");
+        }
+    }
+}
+
+/// Starts `cat` with a library preloaded that only bears PyTorch's name.
+fn with_preloaded(library: &Path) -> Run {
+    let mut cat = Command::new("cat")
+        .env("LD_PRELOAD", library)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = cat.id();
+    wait_until("the library", || {
+        fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| {
+            maps.contains("libc10_cuda.so") && status(pid, "State").starts_with('S')
+        })
+    });
+    let run = reader::run(pid);
+    cat.kill().unwrap();
+    cat.wait().unwrap();
+    run
+}
+
+#[test]
+fn a_library_that_only_bears_the_name_is_not_believed() {
+    let Some(release) = newest() else { return };
+    // Some other library under that name.
+    let dir = tempfile::tempdir().unwrap();
+    let other = dir.path().join("libc10_cuda.so");
+    fs::copy(release.dir.join("lib/libcuda.so.1"), &other).unwrap();
+    let run = with_preloaded(&other);
+    assert_eq!(run.code, 1, "{}", run.said());
+    // And one that does what it can to be believed.
+    let impostor = release.dir.join("../impostor/libc10_cuda.so");
+    let run = with_preloaded(&impostor.canonicalize().unwrap());
+    assert_eq!(run.code, 1, "{}", run.said());
+}
+
+/// The library is visible in the target's own mounts only, and its PID there is another.
+#[test]
+fn a_process_in_its_own_namespaces_is_read() {
+    let Some(release) = newest() else { return };
+    let mut may = Command::new("unshare");
+    may.args(["-m", "-p", "-f", "--kill-child"]);
+    let permitted = may.arg("true").stderr(Stdio::null()).status();
+    if !permitted.is_ok_and(|status| status.success()) {
+        println!("skipped: this kernel or container does not let us make namespaces");
+        return;
+    }
+    let (dir, hidden) = copy(&release);
+    let inside = dir.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    let script = format!(
+        "mount -t tmpfs none {inside} && cp -rd {torch}/. {inside} && exec {inside}/harness",
+        inside = inside.display(),
+        torch = hidden.dir.display()
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "-p", "-f", "--kill-child", "sh", "-c", &script]);
+    let mut harness = Launch::with(unshare).start();
+    assert_eq!(harness.pid, 1, "its PID in there");
+    // The same process as this side counts it.
+    let outer = harness.child_id();
+    let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
+    harness.pid = children.trim().parse().unwrap();
+    assert!(!inside.join("lib").exists());
+    harness.run_all(SOME);
+    agrees("in its own namespaces", &mut harness);
+}
+
+/// `nobody` may be needed to look, and to be looked at.
+const NOBODY: &[&str] = &["--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn as_nobody() -> Option<Command> {
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args(NOBODY);
+    let mut may = Command::new("setpriv");
+    let permitted = may.args(NOBODY).arg("true").stderr(Stdio::null()).status();
+    if !permitted.is_ok_and(|status| status.success()) {
+        println!("skipped: only root can become another user");
+        return None;
+    }
+    Some(setpriv)
+}
+
+/// gputop where `nobody` can start it.
+fn public_reader(dir: &Path) -> PathBuf {
+    let program = dir.join("gputop");
+    fs::copy(reader::program(), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+fn read_as_nobody(program: &Path, pid: u32) -> Run {
+    let mut setpriv = as_nobody().unwrap();
+    setpriv.arg(program);
+    reader::outcome(reader::arguments(setpriv, pid))
+}
+
+#[test]
+fn another_users_process_is_refused_in_words_and_ones_own_is_read() {
+    let Some(release) = newest() else { return };
+    let Some(mut nobody) = as_nobody() else {
+        return;
+    };
+    let (dir, public) = copy(&release);
+    let program = public_reader(dir.path());
+
+    let mut of_root = Harness::start(&public);
+    of_root.run_all(SOME);
+    let run = read_as_nobody(&program, of_root.pid);
+    assert_eq!(run.code, 2, "{}", run.said());
+    assert!(
+        run.said().contains("denied") || run.said().contains("permi"),
+        "{}",
+        run.said()
+    );
+
+    nobody.arg(public.dir.join("harness"));
+    let mut of_nobody = Launch::with(nobody).start();
+    of_nobody.run_all(SOME);
+    let own = read_as_nobody(&program, of_nobody.pid);
+    assert_eq!(
+        differences(&of_nobody.truth(), &own.reading()),
+        [""; 0],
+        "its own"
+    );
+    agrees("root reads anyone", &mut of_nobody);
+
+    // As ssh-agent does, and a setuid program: not even its own user may look.
+    of_nobody.run("undumpable");
+    let run = read_as_nobody(&program, of_nobody.pid);
+    assert_eq!(run.code, 2, "{}", run.said());
+    agrees("root reads even that", &mut of_nobody);
+}
+
+/// Reads that follow one another at once do not disturb each other or the target.
+#[test]
+fn many_readers_at_once_agree() {
+    let Some(release) = newest() else { return };
+    let mut harness = Harness::start(&release);
+    harness.run_all(SOME);
+    let readers: Vec<_> = (0..6)
+        .map(|_| {
+            reader::command(harness.pid)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let truth = harness.truth();
+    for reader in readers {
+        let reading = reader::orderly(reader.wait_with_output().unwrap()).reading();
+        assert_eq!(differences(&truth, &reading), [""; 0]);
+        for device in &reading.devices {
+            assert_eq!(contradictions(device), [""; 0]);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A process that allocates and frees while it is read, and never waits for it.
+//!
+//! Statistics must be those of one moment, always. A map is either exact, and then of that moment too, or it says
+//! that it is not. The journal of the churning process decides.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::compare::{contradictions, differences, torn};
+use crate::harness::{EXPANDABLE, Harness, Launch, Release, releases};
+use crate::journal::{Journal, Record, now};
+use crate::reader::{self, Device, Run};
+
+/// Enough for every release and rate to be read at many moments, and for the whole to take seconds.
+const READS: usize = 8;
+
+/// Some thousand blocks that stay, so that a walk takes its time, and holes between them.
+const START: &[&str] = &["alloc 3000 2048", "alloc 400", "free 0.3"];
+
+/// Races do not run side by side: each wants the pace that it names, on a machine with two cores.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[derive(Default)]
+struct Tally {
+    reads: usize,
+    exact: usize,
+    /// What must not be: what, and in whose read first.
+    wrong: BTreeMap<String, (usize, String)>,
+}
+
+impl Tally {
+    fn wrong(&mut self, what: &str, example: &str) {
+        let entry = self.wrong.entry(what.to_owned());
+        entry.or_insert_with(|| (0, example.to_owned())).0 += 1;
+    }
+}
+
+#[test]
+fn under_2_000_operations_a_second_nothing_is_torn_or_wrong() {
+    let tally = race_all(2_000);
+    assert!(
+        10 * tally.exact >= tally.reads,
+        "only {} of {} maps are exact: an unoptimised reader is too slow, GPUTOP_BED_READER names another",
+        tally.exact,
+        tally.reads
+    );
+}
+
+#[test]
+fn under_20_000_operations_a_second_nothing_is_torn_or_wrong() {
+    race_all(20_000);
+}
+
+#[test]
+fn under_100_000_operations_a_second_nothing_is_torn_or_wrong() {
+    race_all(100_000);
+}
+
+fn race_all(rate: u32) -> Tally {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tally = Tally::default();
+    for release in releases() {
+        for conf in ["", EXPANDABLE] {
+            if conf.is_empty() || release.at_least(20100) {
+                race(&release, conf, rate, &mut tally);
+            }
+        }
+    }
+    println!(
+        "{rate} operations a second: {} of {} maps exact",
+        tally.exact, tally.reads
+    );
+    let wrong: Vec<String> = tally
+        .wrong
+        .iter()
+        .map(|(what, (count, example))| format!("{count} times {what}, first {example}"))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "{} reads:\n{}",
+        tally.reads,
+        wrong.join("\n")
+    );
+    tally
+}
+
+fn race(release: &Release, conf: &str, rate: u32, tally: &mut Tally) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("journal");
+    let mut harness = Launch::new(release).conf(conf).start();
+    harness.run_all(START);
+    harness.run(&format!("churn 1 {rate} {}", file.display()));
+    let readings: Vec<(u64, Run, u64)> = (0..READS)
+        .map(|_| (now(), reader::run(harness.pid), now()))
+        .collect();
+    let churned = harness.run("stop");
+    let reached = churned["operations"].as_f64().unwrap() / churned["seconds"].as_f64().unwrap();
+    if reached < f64::from(rate) / 2.0 {
+        println!("this machine managed {reached:.0} operations a second, not {rate}");
+    }
+
+    let journal = Journal::open(&file);
+    let who = format!("torch {} {conf}", release.name);
+    tally.reads += READS;
+    for (start, run, end) in readings {
+        if run.code != 0 {
+            tally.wrong("not read", &format!("{who}: {}", run.said()));
+            continue;
+        }
+        let device = &run.reading().devices[0];
+        tally.exact += usize::from(device.exact);
+        if let Some(what) = wrong(device, journal.between(start, end)) {
+            tally.wrong(&what, &format!("{who}: {:?}", device.stats));
+        }
+    }
+    for what in differences(&harness.truth(), &reader::read(harness.pid)) {
+        tally.wrong("wrong when it rested", &format!("{who}: {what}"));
+    }
+}
+
+/// What cannot have been true at any of these moments.
+fn wrong(device: &Device, moments: &[Record]) -> Option<String> {
+    let has_statistics = |moment: &Record| moment.has_statistics(&device.stats);
+    let has_blocks = |moment: &Record| moment.has_blocks(device);
+    if !moments.iter().any(has_statistics) {
+        return Some("statistics of no moment".into());
+    }
+    if !device.exact {
+        return None;
+    }
+    if !moments.iter().any(has_blocks) {
+        return Some("a map of no moment that calls itself exact".into());
+    }
+    if !moments.iter().any(|m| has_blocks(m) && has_statistics(m)) {
+        return Some("an exact map beside statistics of another moment".into());
+    }
+    contradictions(device).into_iter().next()
+}
+
+/// No journal here: two threads write, and there is no one order of their operations.
+#[test]
+fn two_threads_at_full_speed_never_lead_to_a_wrong_map() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut exact, mut unread) = (0, 0);
+    let mut wrong = Vec::new();
+    for release in releases() {
+        let mut harness = Harness::start(&release);
+        harness.run_all(START);
+        harness.run("churn 2 0");
+        for _ in 0..READS {
+            let run = reader::run(harness.pid);
+            if run.code != 0 {
+                unread += 1;
+                continue;
+            }
+            let device = &run.reading().devices[0];
+            let mut found = torn(&device.stats);
+            if device.exact {
+                exact += 1;
+                found.extend(contradictions(device));
+            }
+            wrong.extend(
+                found
+                    .iter()
+                    .map(|what| format!("torch {}: {what}", release.name)),
+            );
+        }
+        harness.run("stop");
+        for what in differences(&harness.truth(), &reader::read(harness.pid)) {
+            wrong.push(format!("torch {} when it rested: {what}", release.name));
+        }
+    }
+    println!("two threads at full speed: {exact} maps exact, {unread} reads refused");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

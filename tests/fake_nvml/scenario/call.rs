@@ -1,0 +1,121 @@
+//! The names of the calls, as scenarios, errors, latencies and the call log use them.
+
+use serde::Deserialize;
+
+macro_rules! calls {
+    ($($call:ident $name:literal,)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        pub enum Call {
+            $(#[serde(rename = $name)] $call,)*
+            /// Every call.
+            #[serde(rename = "*")]
+            Any,
+        }
+
+        impl Call {
+            pub const ALL: &[Self] = &[$(Self::$call,)*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$call => $name,)*
+                    Self::Any => "*",
+                }
+            }
+        }
+    };
+}
+
+calls! {
+    Init "init",
+    Shutdown "shutdown",
+    DriverVersion "driver_version",
+    NvmlVersion "nvml_version",
+    CudaVersion "cuda_version",
+    ProcessName "process_name",
+    DeviceCount "device_count",
+    Handle "handle",
+    Name "name",
+    Brand "brand",
+    Uuid "uuid",
+    Serial "serial",
+    BoardPartNumber "board_part_number",
+    Minor "minor",
+    Index "index",
+    PciInfo "pci_info",
+    Vbios "vbios",
+    Architecture "architecture",
+    ComputeCapability "compute_capability",
+    Persistence "persistence",
+    ComputeMode "compute_mode",
+    Memory "memory",
+    MemoryV1 "memory_v1",
+    Bar1 "bar1",
+    Utilization "utilization",
+    Encoder "encoder",
+    Decoder "decoder",
+    Power "power",
+    PowerLimit "power_limit",
+    PowerManagementLimit "power_management_limit",
+    PowerDefaultLimit "power_default_limit",
+    PowerConstraints "power_constraints",
+    Energy "energy",
+    Temperature "temperature",
+    TemperatureThreshold "temperature_threshold",
+    MemoryTemperature "memory_temperature",
+    Fan "fan",
+    FanCount "fan_count",
+    Clock "clock",
+    MaxClock "max_clock",
+    Pstate "pstate",
+    Throttle "throttle",
+    SupportedThrottle "supported_throttle",
+    PcieGeneration "pcie_generation",
+    PcieWidth "pcie_width",
+    PcieMaxGeneration "pcie_max_generation",
+    PcieMaxWidth "pcie_max_width",
+    PcieThroughput "pcie_throughput",
+    PcieReplays "pcie_replays",
+    EccMode "ecc_mode",
+    EccErrors "ecc_errors",
+    MemoryErrorCounter "memory_error_counter",
+    RemappedRows "remapped_rows",
+    MigMode "mig_mode",
+    MigCount "mig_count",
+    MigHandle "mig_handle",
+    IsMig "is_mig",
+    MigParent "mig_parent",
+    GpuInstance "gpu_instance",
+    ComputeInstance "compute_instance",
+    Attributes "attributes",
+    ProcessList "process_list",
+    GraphicsProcessList "graphics_process_list",
+    MpsProcessList "mps_process_list",
+    ProcessUtilization "process_utilization",
+    FieldValues "field_values",
+    NvlinkCounters "nvlink_counters",
+    NvlinkState "nvlink_state",
+    EventCreate "event_create",
+    EventRegister "event_register",
+    EventTypes "event_types",
+    EventWait "event_wait",
+    EventFree "event_free",
+    GpmSupport "gpm_support",
+}
+
+impl Call {
+    /// The name that stands for this call too where it is not named itself: what the driver does for both is one
+    /// thing, only the versions or lists differ.
+    fn group(self) -> Self {
+        match self {
+            Self::GraphicsProcessList | Self::MpsProcessList => Self::ProcessList,
+            Self::MemoryV1 => Self::Memory,
+            Self::NvlinkCounters => Self::FieldValues,
+            other => other,
+        }
+    }
+
+    /// Asks for this call, for its group, for `*`, in this order.
+    pub fn lookup<T>(self, find: impl Fn(Self) -> Option<T>) -> Option<T> {
+        [self, self.group(), Self::Any].into_iter().find_map(find)
+    }
+}

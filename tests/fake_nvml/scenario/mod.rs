@@ -1,0 +1,114 @@
+//! The scenario file: what the pretended machine is made of. Every key has a default, so a test writes only what
+//! it is about; an unknown key is an error, so that a typo does not pass as a default.
+//!
+//! ```toml
+//! wobble = true                  # utilisation, power, temperature and clocks move with every call
+//! churn = 2.0                    # seconds after which every process's memory changes
+//! latency = "h200"               # or [latency] preset = "h200", memory = 6, "*" = 1  (microseconds)
+//!
+//! [driver]
+//! version = "580.159.03"
+//! init = "driver_not_loaded"     # what nvmlInit returns; "ok" by default
+//! generation = 1                 # raise it: the driver was reloaded, nothing answers until nvmlInit is called again
+//! errors = { process_name = "no_permission" }
+//!
+//! [[gpu]]                        # an H200 but for the keys that are written
+//! sm = 97
+//! errors = { power = "not_supported", "*" = "gpu_is_lost" }
+//! hang = ["memory"]              # does not return while this stands here
+//! mig = [{ profile = "3g.71gb", gi = 2, ci = 0 }]
+//!
+//! [[process]]
+//! pid = 418
+//! gpu = 0
+//! used = "21.5 GiB"              # bytes, or a size, or "unavailable"
+//! sm = 90
+//!
+//! [[event]]
+//! gpu = 0
+//! kind = "xid"
+//! data = 31
+//! ```
+//!
+//! The test harness compiles this folder too, to check a scenario before it is handed over.
+
+mod call;
+mod code;
+mod driver;
+mod event;
+mod gpu;
+mod latency;
+mod process;
+mod size;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+pub use call::Call;
+pub use code::Code;
+pub use driver::Driver;
+pub use event::Event;
+pub use gpu::{Gpu, Mig, Number};
+pub use latency::Latency;
+pub use process::{Kind, Process};
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    pub driver: Driver,
+    pub latency: Latency,
+    pub wobble: bool,
+    pub churn: Option<f64>,
+    pub gpu: Vec<Gpu>,
+    pub process: Vec<Process>,
+    pub event: Vec<Event>,
+}
+
+/// What a call is made to return instead of its value.
+pub type Errors = BTreeMap<Call, Code>;
+
+impl Scenario {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|e| e.to_string())
+    }
+
+    /// What a scenario that cannot be read amounts to: a driver that does not answer.
+    pub fn unreadable() -> Self {
+        Self {
+            driver: Driver {
+                init: Code::UNKNOWN,
+                ..Driver::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    /// The error that `call` has to return, on `gpu` where it is about one.
+    pub fn error(&self, call: Call, gpu: Option<usize>) -> Option<Code> {
+        let of_gpu = gpu.and_then(|i| self.gpu.get(i)).map(|gpu| &gpu.errors);
+        of_gpu
+            .into_iter()
+            .chain([&self.driver.errors])
+            .find_map(|errors| call.lookup(|name| errors.get(&name).copied()))
+    }
+
+    pub fn hangs(&self, call: Call, gpu: Option<usize>) -> bool {
+        let in_set = |set: &BTreeSet<Call>| call.lookup(|name| set.get(&name)).is_some();
+        let of_gpu = gpu.and_then(|i| self.gpu.get(i));
+        in_set(&self.driver.hang) || of_gpu.is_some_and(|gpu| in_set(&gpu.hang))
+    }
+
+    /// Microseconds of CPU that the call costs.
+    pub fn cost(&self, call: Call, gpu: Option<usize>) -> u64 {
+        let of_gpu = gpu.and_then(|i| self.gpu.get(i)).map(|gpu| &gpu.latency);
+        of_gpu
+            .and_then(|latency| latency.of(call))
+            .or_else(|| self.latency.of(call))
+            .unwrap_or(0)
+    }
+
+    pub fn processes_on(&self, gpu: usize) -> impl Iterator<Item = &Process> {
+        self.process.iter().filter(move |p| p.gpu == gpu)
+    }
+}

@@ -1,0 +1,573 @@
+//! The subcommands as a shell or a script sees them: output, exit code, and one sentence when something is wrong.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use gputop::model::frame::Frame;
+use gputop::model::units::Bytes;
+use gputop::source::wire::Line;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{Guarded, INTERVAL, RealProcess, command, is_host, on_gpu, run, wait_until};
+use crate::tables::shows;
+use crate::terminal::Launch;
+
+fn busy(process: &RealProcess, used: &str) -> String {
+    let gpus = "[[gpu]]\nsm = 97\npower = 131400\n\
+        [[gpu]]\nsm = 4294967295\nerrors = { power = \"no_permission\", temperature = \"not_supported\" }\n";
+    gpus.to_owned() + &on_gpu(0, process, &format!("used = \"{used}\"\nsm = 90"))
+}
+
+#[test]
+fn once_prints_every_gpu_and_process_as_a_table() {
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::new(&busy(&process, "21.5 GiB"));
+    let once = run(&fake, ["once"]);
+    assert_eq!((once.code, once.err.as_str()), (Some(0), ""));
+    let mut screen = vt100::Parser::new(40.try_into().unwrap(), 200.try_into().unwrap(), 0);
+    screen.process(once.out.replace('\n', "\r\n").as_bytes());
+    let screen = screen.screen();
+    assert!(
+        crate::tables::gpu_shows(
+            screen,
+            "0",
+            &[("USED", "22.1"), ("SM%", "97"), ("W", "131")]
+        ),
+        "{}",
+        once.out
+    );
+    assert!(crate::tables::gpu_shows(
+        screen,
+        "1",
+        &[("SM%", "–"), ("W", "–")]
+    ));
+    assert!(shows(
+        screen,
+        process.pid(),
+        &[("VRAM", "21.5"), ("GPU", "0")]
+    ));
+    // A pipe gets no colours and no blanks at the ends of lines.
+    assert!(!once.out.contains('\x1b'), "{:?}", once.out);
+    assert!(once.out.lines().all(|line| line.trim_end() == line));
+}
+
+#[test]
+fn once_as_json_holds_bytes_and_reasons() {
+    let (known, hidden) = (RealProcess::start("a.py"), RealProcess::start("b.py"));
+    let scenario = busy(&known, "21.5 GiB") + &on_gpu(1, &hidden, "used = \"unavailable\"");
+    let fake = FakeNvml::new(&scenario);
+    let once = run(&fake, ["once", "--json"]);
+    assert_eq!((once.code, once.err.as_str()), (Some(0), ""));
+    let json: Value = serde_json::from_str(&once.out).unwrap();
+    assert_eq!(json["schema"], 1);
+    for text in ["host_name", "boot_id"] {
+        assert!(json[text].as_str().is_some_and(|text| !text.is_empty()));
+    }
+    let gpus = json["gpus"].as_array().unwrap();
+    assert_eq!(gpus.len(), 2);
+    let gib = 1_u64 << 30;
+    let total = 143_771_u64 << 20;
+    assert_eq!(gpus[0]["memory"]["used"], 43 * gib / 2);
+    assert_eq!(gpus[0]["memory"]["total"], total);
+    assert_eq!(gpus[0]["memory"]["reserved"], 616_u64 << 20);
+    assert_eq!(gpus[0]["power"], 131_400);
+    assert_eq!(gpus[0]["sm"].as_f64(), Some(97.0));
+    assert_eq!(gpus[0]["processes"][0]["pid"], known.pid());
+    assert_eq!(gpus[0]["processes"][0]["vram"], 43 * gib / 2);
+    // Absence is its reason in the value's place, with a hint where there is one.
+    assert_eq!(gpus[1]["sm"], json!({"missing": "implausible"}));
+    assert_eq!(gpus[1]["temperature"], json!({"missing": "unsupported"}));
+    assert_eq!(
+        gpus[1]["power"],
+        json!({"missing": "denied", "hint": "the driver shows it to root only"})
+    );
+    let vram = &gpus[1]["processes"][0]["vram"];
+    assert_eq!(vram["missing"], "unsupported");
+    assert!(vram["hint"].is_string());
+    // It is a frame: what reads recordings reads this.
+    let frame: Frame = serde_json::from_value(json.clone()).unwrap();
+    assert_eq!(frame.gpus[0].memory.used, Bytes(43 * gib / 2).into());
+    if is_host() {
+        let processes = json["processes"]["list"].as_array().unwrap();
+        let commands: Vec<_> = processes.iter().map(|p| &p["command"]).collect();
+        assert!(commands.contains(&&json!("a.py")), "{commands:?}");
+    }
+}
+
+/// RFC 4180, strictly: what does not follow it fails.
+fn parse_csv(text: &str) -> Vec<Vec<String>> {
+    let mut lines = vec![vec![String::new()]];
+    let mut letters = text.chars().peekable();
+    let mut quoted = false;
+    while let Some(letter) = letters.next() {
+        let line = lines.last_mut().unwrap();
+        let field = line.last_mut().unwrap();
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                field.push('"');
+            }
+            '"' if quoted => quoted = false,
+            '"' => {
+                assert_eq!(field, "", "a quote inside a field without quotes");
+                quoted = true;
+            }
+            ',' if !quoted => line.push(String::new()),
+            '\n' if !quoted => lines.push(vec![String::new()]),
+            letter => field.push(letter),
+        }
+    }
+    assert!(!quoted);
+    assert_eq!(lines.pop(), Some(vec![String::new()]), "no line end");
+    lines
+}
+
+#[test]
+fn once_as_csv_parses_whatever_a_command_line_holds() {
+    if !is_host() {
+        return;
+    }
+    let names = ["a,b \"quoted\" c.py", "=HYPERLINK(1)", "two\nlines", "-2+3"];
+    let processes = names.map(RealProcess::start);
+    let gpus = "[[gpu]]\nsm = 97\n[[gpu]]\nerrors = { power = \"not_supported\" }\n";
+    let scenario = processes.iter().fold(gpus.to_owned(), |text, process| {
+        text + &on_gpu(0, process, "used = \"1 GiB\"")
+    });
+    let fake = FakeNvml::new(&scenario);
+    let once = run(&fake, ["once", "--csv"]);
+    assert_eq!((once.code, once.err.as_str()), (Some(0), ""));
+    let lines = parse_csv(&once.out);
+    let heading = &lines[0];
+    assert!(lines.iter().all(|line| line.len() == heading.len()));
+    let field = |line: usize, name: &str| {
+        let at = heading.iter().position(|title| title == name).unwrap();
+        lines[line][at].as_str()
+    };
+    assert_eq!(lines.len(), 1 + processes.len() + 1);
+    let mut pids: Vec<u32> = processes.iter().map(RealProcess::pid).collect();
+    pids.sort_unstable();
+    for (i, pid) in pids.iter().enumerate() {
+        assert_eq!(field(i + 1, "pid"), pid.to_string());
+        assert_eq!(field(i + 1, "process_memory_bytes"), "1073741824");
+        assert_eq!(field(i + 1, "gpu_index"), "0");
+        let which = processes.iter().position(|p| p.pid() == *pid).unwrap();
+        // A spreadsheet must not run what a program calls itself.
+        let shown = [
+            "a,b \"quoted\" c.py",
+            "'=HYPERLINK(1)",
+            "two^Jlines",
+            "'-2+3",
+        ];
+        assert_eq!(field(i + 1, "command"), shown[which]);
+    }
+    // A GPU without processes has its line; what is missing is empty.
+    let last = lines.len() - 1;
+    for (name, value) in [
+        ("gpu_index", "1"),
+        ("pid", ""),
+        ("power_milliwatts", ""),
+        ("temperature_celsius", "31"),
+    ] {
+        assert_eq!(field(last, name), value, "{name}");
+    }
+}
+
+#[test]
+fn once_without_a_driver_says_why_and_ends_with_1() {
+    let fake = FakeNvml::new("[driver]\ninit = \"mismatch\"");
+    let why = "Driver and library do not match";
+    for args in [&["once"][..], &["once", "--csv"]] {
+        let once = run(&fake, args);
+        assert_eq!((once.code, once.out.as_str()), (Some(1), ""), "{once:?}");
+        assert!(once.err.starts_with(&format!("gputop: {why}")), "{once:?}");
+        assert_eq!(once.err.lines().count(), 1);
+    }
+    // A program that reads JSON finds the reason there as well.
+    let once = run(&fake, ["once", "--json"]);
+    assert_eq!(once.code, Some(1));
+    let json: Value = serde_json::from_str(&once.out).unwrap();
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["driver"]["gpus"]["missing"], "unsupported");
+    let hint = json["driver"]["gpus"]["hint"].as_str().unwrap();
+    assert!(hint.starts_with(why), "{hint}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let fake = FakeNvml::h200s(1, "");
+    for args in [
+        &["once"][..],
+        &["once", "--json"],
+        &["once", "--csv"],
+        &["doctor"],
+        &["doctor", "--json"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command(&fake, args)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?} {output:?}");
+        assert_eq!(output.stderr, b"", "{args:?}");
+    }
+    let line = format!("{} once --json | head -1", env!("CARGO_BIN_EXE_gputop"));
+    let output = Command::new("sh")
+        .args(["-c", &line])
+        .envs(fake.env())
+        .output()
+        .unwrap();
+    assert_eq!(
+        (&output.stdout[..], &output.stderr[..]),
+        (&b"{\n"[..], &b""[..])
+    );
+}
+
+/// The whole lines of a recording, also of one that is cut off.
+fn recorded(file: &Path) -> Vec<Line> {
+    let bytes = fs::read(file).unwrap_or_default();
+    let mut text = Vec::new();
+    if let Ok(mut decoder) = zstd::stream::read::Decoder::new(&bytes[..]) {
+        let _ = decoder.read_to_end(&mut text);
+    }
+    let text = String::from_utf8(text).unwrap();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let lines = whole
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+fn frames(file: &Path) -> Vec<Frame> {
+    recorded(file).into_iter().filter_map(|l| l.frame).collect()
+}
+
+#[test]
+fn record_stops_after_its_time_and_says_what_it_wrote() {
+    let fake = FakeNvml::h200s(2, "");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.gpt.zst");
+    let args = ["record", "--for", "3s", "-i", INTERVAL, "-o"].map(Into::into);
+    let record = run(&fake, args.iter().chain([&file.clone().into_os_string()]));
+    assert_eq!(
+        (record.code, record.out.as_str()),
+        (Some(0), ""),
+        "{record:?}"
+    );
+    let frames = frames(&file);
+    let begin = format!("gputop: {} frames in {} (", frames.len(), file.display());
+    assert!(record.err.starts_with(&begin), "{record:?}");
+    assert_eq!(record.err.lines().count(), 1);
+    assert!(frames.len() >= 5, "{} frames in 3 s", frames.len());
+    assert!(frames.windows(2).all(|pair| pair[0].seq + 1 == pair[1].seq));
+    // Without -o it makes up a name that says host and time.
+    let record = command(&fake, ["record", "--for", "1s"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(record.status.success(), "{record:?}");
+    let names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let made = |name: &&String| name.starts_with("gputop-") && name.ends_with(".gpt.zst");
+    assert_eq!(names.iter().filter(made).count(), 1, "{names:?}");
+}
+
+#[test]
+fn record_ends_whole_when_it_is_interrupted() {
+    let fake = FakeNvml::h200s(1, "");
+    let folder = tempfile::tempdir().unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let file = folder.path().join(format!("{signal}.gpt.zst"));
+        let mut record = start_recording(&fake, &file);
+        wait_until("three frames", || frames(&file).len() >= 3);
+        kill(Pid::from_raw(record.0.id().cast_signed()), signal).unwrap();
+        let status = record.0.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "{signal}");
+        let bytes = fs::read(&file).unwrap();
+        assert!(bytes.ends_with(b"gputopIX"), "{signal}: no index");
+    }
+}
+
+fn start_recording(fake: &FakeNvml, file: &Path) -> Guarded {
+    let mut record = command(fake, ["record", "-i", INTERVAL, "-o"]);
+    record.arg(file).stderr(Stdio::null());
+    Guarded(record.spawn().unwrap())
+}
+
+#[test]
+fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
+    let process = RealProcess::start("train.py");
+    let scenario = |used: &str| {
+        "[[gpu]]\nsm = 10\n".to_owned() + &on_gpu(0, &process, &format!("used = \"{used}\""))
+    };
+    let fake = FakeNvml::new(&scenario("1 GiB"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("killed.gpt.zst");
+    let mut record = start_recording(&fake, &file);
+    let newest = || frames(&file).pop();
+    let vram = |frame: Frame| frame.gpus[0].processes.value()?.first()?.vram.get();
+    wait_until("the first size", || {
+        newest().and_then(vram) == Some(Bytes::gib(1))
+    });
+    fake.replace(&scenario("7 GiB"));
+    wait_until("the second size", || {
+        newest().and_then(vram) == Some(Bytes::gib(7))
+    });
+    record.0.kill().unwrap();
+    record.0.wait().unwrap();
+    let last = newest().unwrap();
+    let clock = jiff::Timestamp::from_millisecond(last.time.0).unwrap();
+    let clock = clock.strftime("%H:%M:%S").to_string();
+
+    let terminal = Launch::gputop()
+        .args(["replay", "--speed", "64"])
+        .args([&file])
+        .env("TZ", "UTC")
+        .size(40, 120)
+        .start();
+    terminal.wait_text("REPLAY killed.gpt.zst");
+    terminal.wait_text("at its end");
+    terminal.wait_text(&clock);
+    terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "7.0")]), "7 GiB");
+    // And back to its first second.
+    terminal.send("0");
+    terminal.wait_for(|s| shows(s, process.pid(), &[("VRAM", "1.0")]), "1 GiB");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
+
+#[test]
+fn record_leaves_alone_what_it_did_not_make() {
+    let fake = FakeNvml::h200s(1, "");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("notes.txt");
+    let name = file.display();
+    let record = |more: &[&str]| {
+        let args = ["record", "--for", "1s", "-o", file.to_str().unwrap()];
+        run(&fake, args.iter().chain(more))
+    };
+    fs::write(&file, "dear diary").unwrap();
+    let foreign = format!(
+        "{name} exists and is not a gputop recording, so it is left alone; choose another name"
+    );
+    record(&[]).assert_refused(2, &foreign);
+    record(&["--force"]).assert_refused(2, &foreign);
+    assert_eq!(fs::read(&file).unwrap(), b"dear diary");
+
+    fs::remove_file(&file).unwrap();
+    assert_eq!(record(&[]).code, Some(0));
+    let before = fs::read(&file).unwrap();
+    let again = format!(
+        "{name} exists and is a recording; choose another name, or replace it with --force"
+    );
+    record(&[]).assert_refused(2, &again);
+    assert_eq!(fs::read(&file).unwrap(), before);
+    assert_eq!(record(&["--force"]).code, Some(0));
+    assert_ne!(fs::read(&file).unwrap(), before);
+
+    let nowhere = run(&fake, ["record", "-o", "/nowhere/at/all.gpt.zst"]);
+    assert_eq!(nowhere.code, Some(2));
+    assert!(
+        nowhere
+            .err
+            .starts_with("gputop: cannot create the recording /nowhere/at/all.gpt.zst: ")
+            && nowhere.err.lines().count() == 1,
+        "{nowhere:?}"
+    );
+}
+
+#[test]
+fn replay_of_what_is_no_recording_is_one_sentence() {
+    let fake = FakeNvml::h200s(1, "");
+    let folder = tempfile::tempdir().unwrap();
+    let zstd = zstd::stream::encode_all(&b"{\"frame\":{}}\n"[..], 3).unwrap();
+    let garbage: Vec<u8> = (0..100_000_u32)
+        .map(|i| ((i * 7_919) >> 3) as u8 | 0x80)
+        .collect();
+    let files: [(&str, &[u8], &str); 5] = [
+        ("empty", b"", "is empty: nothing was recorded into it"),
+        (
+            "train.log",
+            b"Traceback (most recent call last)",
+            "is not a gputop recording: it begins with \u{201c}Tracebac\u{201d}; `gputop record` makes one",
+        ),
+        (
+            "other.zst",
+            &zstd,
+            "is not a gputop recording: it begins with zstd data without gputop's header; `gputop record` makes one",
+        ),
+        (
+            "garbage",
+            &garbage,
+            "is not a gputop recording: it begins with ",
+        ),
+        (
+            "header",
+            b"\x50\x2a\x4d\x18\xff\xff\xff\xff",
+            "is not a gputop recording: it begins with a damaged header",
+        ),
+    ];
+    for (name, bytes, why) in files {
+        let file = folder.path().join(name);
+        fs::write(&file, bytes).unwrap();
+        let replay = run(&fake, ["replay".as_ref(), file.as_os_str()]);
+        assert_eq!(
+            (replay.code, replay.out.as_str()),
+            (Some(2), ""),
+            "{replay:?}"
+        );
+        let sentence = format!("gputop: {} {why}", file.display());
+        assert!(replay.err.starts_with(&sentence), "{replay:?}");
+        assert_eq!(replay.err.lines().count(), 1, "{replay:?}");
+    }
+    for missing in ["nothing.gpt.zst", "."] {
+        let file = folder.path().join(missing);
+        let replay = run(&fake, ["replay".as_ref(), file.as_os_str()]);
+        assert_eq!(replay.code, Some(2));
+        let sentence = format!("gputop: cannot read the recording {}: ", file.display());
+        assert!(replay.err.starts_with(&sentence), "{replay:?}");
+        assert_eq!(replay.err.lines().count(), 1, "{replay:?}");
+    }
+}
+
+#[test]
+fn replay_takes_only_speeds_that_it_has() {
+    let fake = FakeNvml::h200s(1, "");
+    for speed in ["0", "0.1", "65", "-1", "NaN", "inf"] {
+        let replay = run(&fake, ["replay", "x.gpt.zst", &format!("--speed={speed}")]);
+        assert_eq!(replay.code, Some(2), "{replay:?}");
+        assert!(
+            replay.err.contains("out of range; from 0.125 to 64"),
+            "{replay:?}"
+        );
+    }
+}
+
+#[test]
+fn demo_plays_the_built_in_recording() {
+    let terminal = Launch::gputop().args(["demo"]).size(40, 120).start();
+    terminal.wait_text("REPLAY demo");
+    terminal.send("p");
+    terminal.wait_text("paused");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+    let fake = FakeNvml::h200s(1, "");
+    run(&fake, ["demo"]).assert_refused(
+        2,
+        "standard output is no terminal; the built-in recording can only be watched on one",
+    );
+}
+
+#[test]
+fn doctor_says_what_works_and_what_each_call_costs() {
+    let fake = FakeNvml::h200s(3, "");
+    let doctor = run(&fake, ["doctor", "--json"]);
+    assert_eq!((doctor.code, doctor.err.as_str()), (Some(0), ""));
+    let json: Value = serde_json::from_str(&doctor.out).unwrap();
+    assert_eq!(json["schema"], 1);
+    let checks = json["checks"].as_array().unwrap();
+    assert_eq!(checks[0]["name"], "NVIDIA driver");
+    assert_eq!(checks[0]["works"], true);
+    let found = checks[0]["found"].as_str().unwrap();
+    assert!(
+        found.starts_with("version 580.159.03, 3 GPUs, answered in "),
+        "{found}"
+    );
+    let terminal = checks
+        .iter()
+        .find(|check| check["name"] == "terminal")
+        .unwrap();
+    assert_eq!(terminal["works"], false);
+    for call in json["schedule"].as_array().unwrap() {
+        assert!(call["name"].is_string() && call["when"].is_string());
+        assert!(call["microseconds"].is_u64(), "{call}");
+    }
+
+    let text = run(&fake, ["doctor"]);
+    assert_eq!((text.code, text.err.as_str()), (Some(0), ""));
+    assert!(text.out.contains("\nok   NVIDIA driver "), "{}", text.out);
+    assert!(
+        text.out.contains("while the GPU's screen is open"),
+        "{}",
+        text.out
+    );
+}
+
+#[test]
+fn doctor_without_a_driver_says_what_would_help() {
+    let fake = FakeNvml::new("[driver]\ninit = \"mismatch\"");
+    let doctor = run(&fake, ["doctor", "--json"]);
+    assert_eq!((doctor.code, doctor.err.as_str()), (Some(1), ""));
+    let json: Value = serde_json::from_str(&doctor.out).unwrap();
+    let driver = &json["checks"][0];
+    assert_eq!(driver["works"], false);
+    let found = driver["found"].as_str().unwrap();
+    assert!(
+        found.starts_with("Driver and library do not match"),
+        "{found}"
+    );
+    let fix = driver["fix"].as_array().unwrap();
+    assert!(!fix.is_empty());
+    let text = run(&fake, ["doctor"]);
+    assert_eq!(text.code, Some(1));
+    assert!(
+        text.out
+            .contains(&format!("NO   NVIDIA driver              {found}")),
+        "{}",
+        text.out
+    );
+    for line in fix {
+        assert!(text.out.contains(line.as_str().unwrap()), "{}", text.out);
+    }
+}
+
+#[test]
+fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
+    let fake = FakeNvml::h200s(1, "");
+    for (typo, meant) in [
+        ("recrod", "record"),
+        ("reply", "replay"),
+        ("ones", "once"),
+        ("docter", "doctor"),
+        ("dmeo", "demo"),
+    ] {
+        run(&fake, [typo]).assert_refused(
+            2,
+            &format!("there is no subcommand `{typo}`; did you mean `{meant}`?"),
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.gpt.zst");
+    fs::write(&file, "x").unwrap();
+    let name = file.to_str().unwrap();
+    let hint = format!("`{name}` is a file; `gputop replay {name}` plays it if it is a recording");
+    run(&fake, [name]).assert_refused(2, &hint);
+    run(&fake, ["record", name]).assert_refused(2, &hint);
+    run(&fake, ["gpu-node-17"]).assert_refused(
+        2,
+        "`gpu-node-17` would be a host, and this version watches only the one it runs on: `ssh -t gpu-node-17 gputop`",
+    );
+}
+
+#[test]
+fn an_interval_that_cannot_be_is_refused() {
+    let fake = FakeNvml::h200s(1, "");
+    for interval in ["0s", "5ms", "2h", "soon", "1"] {
+        for args in [&["-i", interval][..], &["record", "-i", interval]] {
+            let refused = run(&fake, args);
+            assert_eq!(refused.code, Some(2), "{refused:?}");
+            assert!(refused.err.contains(interval), "{refused:?}");
+        }
+    }
+    assert_eq!(run(&fake, ["once", "--json", "--csv"]).code, Some(2));
+}

@@ -1,0 +1,156 @@
+//! The scriptable NVML of tests/fake_nvml for tests: a directory with its scenario and call log.
+//!
+//! A child process gets it by [`FakeNvml::env`]; a test in this process by [`FakeNvml::load`], which loads a copy
+//! of the library from that directory, with state of its own, so that tests run side by side.
+#![allow(dead_code)]
+
+// Checks a scenario before it is handed over: the library itself can only ignore a bad one.
+#[path = "../fake_nvml/scenario/mod.rs"]
+#[allow(unused_imports)]
+mod scenario;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use tempfile::TempDir;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A machine made up of a scenario. Its directory goes when this is dropped.
+pub struct FakeNvml {
+    dir: TempDir,
+}
+
+impl FakeNvml {
+    /// `text` is TOML as tests/fake_nvml/scenario/mod.rs describes it; the empty text is a machine without a GPU.
+    pub fn new(text: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("calls.txt"), "").unwrap();
+        let fake = Self { dir };
+        fake.replace(text);
+        fake
+    }
+
+    /// `n` idle H200s, and `more` after them.
+    pub fn h200s(n: usize, more: &str) -> Self {
+        Self::new(&format!("{}{more}", "[[gpu]]\n".repeat(n)))
+    }
+
+    /// Puts another scenario in force; the library looks at most 3 ms later.
+    pub fn replace(&self, text: &str) {
+        if let Err(why) = scenario::Scenario::parse(text) {
+            panic!("the scenario is no good: {why}\n{text}");
+        }
+        let new = self.dir.path().join("scenario.new");
+        // An empty file would pass for one that is being written.
+        fs::write(&new, format!("{text}\n")).unwrap();
+        fs::rename(new, self.scenario()).unwrap();
+    }
+
+    /// Writes the scenario in place and unchecked, as a careless editor would.
+    pub fn write_raw(&self, text: &str) {
+        fs::write(self.scenario(), text).unwrap();
+    }
+
+    fn scenario(&self) -> PathBuf {
+        self.dir.path().join("scenario.toml")
+    }
+
+    /// The variables that make a child process see this machine.
+    pub fn env(&self) -> Vec<(&'static str, OsString)> {
+        vec![
+            ("GPUTOP_NVML", library().into()),
+            ("FAKE_NVML_SCENARIO", self.scenario().into()),
+            ("FAKE_NVML_CALLS", self.dir.path().join("calls.txt").into()),
+        ]
+    }
+
+    pub fn load(&self) -> Nvml {
+        self.try_load().unwrap()
+    }
+
+    /// Loads this machine's NVML into this process.
+    pub fn try_load(&self) -> Result<Nvml, NvmlError> {
+        let copy = self.dir.path().join("libnvidia-ml.so.1");
+        if !copy.exists() {
+            fs::copy(library(), &copy).unwrap();
+        }
+        Nvml::builder().lib_path(copy.as_os_str()).init()
+    }
+
+    /// The calls made so far.
+    pub fn calls(&self) -> Calls {
+        Calls::read(&self.dir.path().join("calls.txt"))
+    }
+
+    /// Waits until the calls are as wanted, and returns them.
+    pub fn wait_calls(&self, what: &str, wanted: impl Fn(&Calls) -> bool) -> Calls {
+        let start = Instant::now();
+        loop {
+            let calls = self.calls();
+            if wanted(&calls) {
+                return calls;
+            }
+            assert!(
+                start.elapsed() < DEADLINE,
+                "waited for {what}, got {calls:#?}"
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// How often each call was made, by the names that scenarios use.
+#[derive(Debug, Clone, Default)]
+pub struct Calls(BTreeMap<(String, Option<usize>), u64>);
+
+impl Calls {
+    fn read(file: &Path) -> Self {
+        let mut calls = Self::default();
+        for line in fs::read_to_string(file).unwrap_or_default().lines() {
+            let mut words = line.split_whitespace();
+            let (Some(name), Some(gpu), Some(count)) = (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let key = (name.to_owned(), gpu.parse().ok());
+            *calls.0.entry(key).or_default() += count.parse::<u64>().unwrap();
+        }
+        calls
+    }
+
+    /// Over all GPUs.
+    pub fn of(&self, name: &str) -> u64 {
+        let counts = self.0.iter().filter(|((n, _), _)| n == name);
+        counts.map(|(_, count)| count).sum()
+    }
+
+    pub fn on(&self, name: &str, gpu: usize) -> u64 {
+        let key = (name.to_owned(), Some(gpu));
+        self.0.get(&key).copied().unwrap_or(0)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<usize>, u64)> {
+        let counts = self.0.iter();
+        counts.map(|((name, gpu), count)| (name.as_str(), *gpu, *count))
+    }
+}
+
+/// The library that cargo built beside the product.
+pub fn library() -> PathBuf {
+    let gputop = Path::new(env!("CARGO_BIN_EXE_gputop"));
+    let library = gputop.with_file_name("examples/libfake_nvml.so");
+    assert!(
+        library.exists(),
+        "{} is not there: `cargo test` builds it, `cargo test --test it` does not; \
+         run `cargo build --example fake_nvml` once (with --release for benches)",
+        library.display()
+    );
+    library
+}

@@ -1,0 +1,246 @@
+//! Who may know whom (ARCHITECTURE.md, section 2), read from the paths that the sources name; and that no file of
+//! these tests is forgotten.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What the files below `place` may name of this crate, beside what is below `place` itself.
+struct Rule {
+    place: &'static str,
+    may: &'static [&'static str],
+}
+
+/// The first rule whose place a file is in counts.
+const RULES: &[Rule] = &[
+    Rule {
+        place: "model",
+        may: &[],
+    },
+    // PyTorch's allocator as a model: pure.
+    Rule {
+        place: "allocator",
+        may: &["model"],
+    },
+    // The one source that collects here.
+    Rule {
+        place: "source/local.rs",
+        may: &["source", "collect"],
+    },
+    Rule {
+        place: "source",
+        may: &["model"],
+    },
+    // Where what was collected becomes a stream, and requests come in.
+    Rule {
+        place: "collect/agent",
+        may: &[
+            "collect",
+            "model",
+            "source::stream",
+            "source::Update",
+            "source::Request",
+        ],
+    },
+    Rule {
+        place: "collect",
+        may: &["model"],
+    },
+    // A table is drawn by what draws the screen.
+    Rule {
+        place: "export/table.rs",
+        may: &["export", "model", "tui"],
+    },
+    Rule {
+        place: "export",
+        may: &["model"],
+    },
+    Rule {
+        place: "tui",
+        may: &[
+            "allocator",
+            "model",
+            "source::stream",
+            "source::Update",
+            "source::Request",
+            "source::Play",
+            "source::Position",
+        ],
+    },
+    Rule {
+        place: "cli",
+        may: &["allocator", "collect", "export", "model", "source", "tui"],
+    },
+    // The list of modules.
+    Rule {
+        place: "lib.rs",
+        may: &[],
+    },
+    // It sees the crate from outside.
+    Rule {
+        place: "main.rs",
+        may: &[],
+    },
+];
+
+/// Words that only these places may say.
+const RESERVED: &[(&str, &[&str])] = &[
+    ("nvml_wrapper", &["collect/nvml/", "collect/driver/"]),
+    ("nvml_wrapper_sys", &["collect/nvml/"]),
+    ("py_spy", &["collect/python.rs", "collect/python/"]),
+    ("unsafe", &["collect/nvml/raw.rs"]),
+    ("unsafe_code", &["collect/nvml/raw.rs"]),
+    ("libloading", &[]),
+];
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Path below `src/`, and the text without comments.
+fn sources() -> Vec<(String, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let read = |path: PathBuf| {
+        let name = path
+            .strip_prefix(&src)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let code = |line: &str| line.split("//").next().unwrap_or_default().to_owned();
+        (name, text.lines().map(code).collect::<Vec<_>>().join("\n"))
+    };
+    rust_files(&src).into_iter().map(read).collect()
+}
+
+/// The paths behind every `crate::`, two names deep: `source::Update`. A group in braces is taken apart.
+fn named(code: &str) -> Vec<String> {
+    code.split("crate::")
+        .skip(1)
+        .flat_map(|rest| expand("", rest, 2))
+        .collect()
+}
+
+fn expand(before: &str, rest: &str, depth: usize) -> Vec<String> {
+    if let Some(group) = rest.strip_prefix('{') {
+        let items = items(group).into_iter();
+        return items.flat_map(|item| expand(before, item, depth)).collect();
+    }
+    let end = rest.find(|c: char| c != '_' && !c.is_alphanumeric());
+    let (name, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    let path = [before, name].join(if before.is_empty() { "" } else { "::" });
+    match rest.strip_prefix("::") {
+        Some(rest) if depth > 1 => expand(&path, rest, depth - 1),
+        _ => vec![path],
+    }
+}
+
+/// What stands between the commas of a group, up to its closing brace.
+fn items(group: &str) -> Vec<&str> {
+    let (mut items, mut begin, mut open) = (Vec::new(), 0, 0);
+    for (i, c) in group.char_indices() {
+        match c {
+            '{' => open += 1,
+            '}' if open > 0 => open -= 1,
+            ',' | '}' if open == 0 => {
+                items.push(group[begin..i].trim());
+                begin = i + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    items.retain(|item| !item.is_empty());
+    items
+}
+
+#[test]
+fn groups_and_paths_are_read_as_the_compiler_does() {
+    let code = "use crate::model::{gpu::Gpu, frame};\nuse crate::{cli, source::{Play, local}};\n\
+                fn f() -> crate::tui::app::App {}";
+    assert_eq!(
+        named(code),
+        [
+            "model::gpu",
+            "model::frame",
+            "cli",
+            "source::Play",
+            "source::local",
+            "tui::app"
+        ]
+    );
+}
+
+#[test]
+fn every_layer_knows_only_what_it_may() {
+    let mut wrong = Vec::new();
+    let is_below = |path: &str, place: &str| {
+        path == place
+            || path
+                .strip_prefix(place)
+                .is_some_and(|rest| rest.starts_with("::"))
+    };
+    for (file, code) in sources() {
+        let rule = RULES
+            .iter()
+            .find(|rule| file == rule.place || file.starts_with(&format!("{}/", rule.place)));
+        let Some(rule) = rule else {
+            wrong.push(format!("src/{file} is in no layer"));
+            continue;
+        };
+        for path in named(&code) {
+            let own = is_below(&path, rule.place);
+            if !own && !rule.may.iter().any(|may| is_below(&path, may)) {
+                wrong.push(format!("src/{file} names crate::{path}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_driver_and_unsafe_code_are_named_where_they_belong() {
+    let mut wrong = Vec::new();
+    for (file, code) in sources() {
+        let words: Vec<&str> = code
+            .split(|c: char| c != '_' && !c.is_alphanumeric())
+            .collect();
+        for (word, places) in RESERVED {
+            let is_allowed = places.iter().any(|place| file.starts_with(place));
+            if !is_allowed && words.contains(word) {
+                wrong.push(format!("src/{file} says {word}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_test_file_is_forgotten() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let main = fs::read_to_string(folder.join("main.rs")).unwrap();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_topic = match path.extension() {
+            Some(extension) => extension == "rs",
+            None => path.join("mod.rs").exists(),
+        };
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if is_topic && name != "main" {
+            let declared = main.lines().any(|line| line == format!("mod {name};"));
+            assert!(declared, "tests/it/{name} is no mod of main.rs");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! All integration tests are one binary; a file is a topic.
+#![allow(clippy::unwrap_used)]
+
+#[cfg(target_os = "linux")]
+mod commands;
+#[cfg(target_os = "linux")]
+mod dashboard;
+mod day;
+#[cfg(target_os = "linux")]
+mod fake_nvml;
+#[cfg(target_os = "linux")]
+mod fake_nvml_abi;
+#[cfg(target_os = "linux")]
+mod hostile;
+mod layers;
+#[cfg(target_os = "linux")]
+mod machine;
+mod model;
+mod pictures;
+mod pooled;
+mod recording;
+mod screens;
+mod stage;
+#[cfg(target_os = "linux")]
+mod tables;
+#[cfg(target_os = "linux")]
+mod terminal;
+#[cfg(target_os = "linux")]
+mod terminal_harness;
+#[cfg(target_os = "linux")]
+mod terminal_paths;
+#[cfg(target_os = "linux")]
+mod torch_dump;
+#[cfg(target_os = "linux")]
+mod torch_live;
+#[cfg(target_os = "linux")]
+mod torch_target;
+#[cfg(target_os = "linux")]
+mod trouble;

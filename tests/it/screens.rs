@@ -1,0 +1,81 @@
+//! Every screen at four sizes from recorded frames: what a person sees, line by line.
+
+use gputop::tui::picture::text_of;
+use gputop::tui::screens::SCREENS;
+use gputop::tui::theme::Palette;
+use ratatui::buffer::Buffer;
+
+use crate::stage::{DEMO, app_at, draw};
+
+const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
+const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 60)];
+
+/// Name, recording, seconds into it, characters in ASCII only.
+const MOMENTS: &[(&str, &[u8], u64, bool)] = &[
+    ("start", DEMO, 0, false),
+    ("training", DEMO, 140, false),
+    ("ended", DEMO, 500, true),
+    ("trouble", TROUBLE, 500, false),
+];
+
+#[test]
+fn every_screen_at_every_size_from_recorded_frames() {
+    for (moment, recording, seconds, ascii) in MOMENTS {
+        let app = app_at(recording, *seconds, Palette::None, *ascii, false);
+        for def in SCREENS {
+            if (def.sample)(&app).is_none() {
+                continue;
+            }
+            for (width, height) in SIZES {
+                let name = format!("{moment}-{}-{width}x{height}", def.id);
+                insta::assert_snapshot!(name, text_of(&draw(&app, def.id, width, height)));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_screen_can_be_drawn_at_any_size() {
+    for recording in [DEMO, TROUBLE] {
+        let app = app_at(recording, 500, Palette::Dark, false, false);
+        for def in SCREENS {
+            for width in (0..=130).step_by(13).chain([1, 2, 40, 59, 60, 61, 80, 200]) {
+                for height in (0..=20).chain([24, 31, 45, 60]) {
+                    let buffer: Buffer = draw(&app, def.id, width, height);
+                    assert_eq!(buffer.area.area(), u32::from(width) * u32::from(height));
+                }
+            }
+        }
+    }
+}
+
+/// The command line of one process in the recording: text of others is shown as it is.
+const FOREIGN: &str = "数据集训练";
+
+#[test]
+fn in_ascii_the_program_draws_only_ascii() {
+    for recording in [DEMO, TROUBLE] {
+        let app = app_at(recording, 500, Palette::None, true, false);
+        for def in SCREENS {
+            for (width, height) in SIZES {
+                let text = text_of(&draw(&app, def.id, width, height));
+                let own = text.replace(|c| FOREIGN.contains(c), "");
+                assert!(own.is_ascii(), "{} at {width}x{height}:\n{text}", def.id);
+            }
+        }
+    }
+}
+
+#[test]
+fn without_colour_nothing_is_coloured() {
+    let app = app_at(TROUBLE, 500, Palette::None, false, false);
+    for def in SCREENS {
+        let buffer = draw(&app, def.id, 120, 40);
+        for cell in &buffer.content {
+            assert_eq!(
+                (cell.fg, cell.bg),
+                (ratatui::style::Color::Reset, ratatui::style::Color::Reset)
+            );
+        }
+    }
+}

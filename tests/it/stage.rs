@@ -1,0 +1,93 @@
+//! Puts an `App` where a recording is at some moment: what screens are snapshotted and pictures are made from.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use gputop::model::units::Mono;
+use gputop::source::replay::Recording as File;
+use gputop::source::wire::Line;
+use gputop::source::{Position, Update};
+use gputop::tui::app::{App, Recording};
+use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::screens::{SCREENS, Screen};
+use gputop::tui::theme::{Palette, Theme};
+use gputop::tui::view::View;
+use jiff::tz::TimeZone;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
+
+/// The app at `seconds` after the start of a recording, as if it had watched from the start; `live` hides that it is
+/// a recording.
+pub fn app_at(
+    bytes: &'static [u8],
+    seconds: u64,
+    palette: Palette,
+    ascii: bool,
+    live: bool,
+) -> App {
+    let file = File::from_bytes(Cow::Borrowed(bytes)).expect("a recording");
+    let (start, end) = file.span();
+    let target = Mono(start.0 + seconds * 1_000);
+    let position = Position {
+        start,
+        end,
+        now: target.min(end),
+        speed: 1.0,
+        paused: true,
+        at_end: target >= end,
+    };
+    let recording = (!live).then(|| Recording {
+        name: "demo".into(),
+        reason: None,
+        position,
+    });
+    let keymap = Keymap::parse(DEFAULT).expect("the keymap");
+    let mut app = App::new(Theme::new(palette, ascii, TimeZone::UTC), keymap, recording);
+    app.update(Update::Hello(Arc::new(file.hello().clone())));
+    let text = zstd::stream::decode_all(bytes).expect("whole");
+    for line in text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let line: Line = serde_json::from_slice(line).expect("a line");
+        let at = line
+            .frame
+            .as_ref()
+            .map(|f| f.mono)
+            .or(line.event.as_ref().map(|e| e.mono));
+        if at.is_some_and(|at| at > target) {
+            break;
+        }
+        line.frame
+            .into_iter()
+            .for_each(|frame| app.update(Update::Frame(Arc::new(frame))));
+        line.event
+            .into_iter()
+            .for_each(|event| app.update(Update::Event(event)));
+    }
+    app
+}
+
+/// A screen by its id, opened on what the app holds.
+pub fn screen(app: &App, id: &str) -> Box<dyn Screen> {
+    let def = SCREENS
+        .iter()
+        .find(|def| def.id == id)
+        .expect("a screen of this id");
+    (def.sample)(app).expect("something to open the screen on")
+}
+
+/// Draws a screen as the program would in a terminal of this size.
+pub fn draw(app: &App, id: &str, width: u16, height: u16) -> Buffer {
+    let mut view = View::default();
+    if id != "overview" {
+        view = View::on_top(screen(app, id));
+    }
+    view.follow(app);
+    let area = Rect::new(0, 0, width, height);
+    let mut buffer = Buffer::empty(area);
+    view.draw(app, area, &mut buffer);
+    buffer
+}

@@ -1,0 +1,123 @@
+//! Reads the tables of a screen by their headings, as an eye does: what stands under USED is the memory used.
+
+use vt100::Screen;
+
+/// One line of a table, and the heading over it.
+#[derive(Debug, Clone)]
+pub struct Row {
+    heading: Vec<char>,
+    line: Vec<char>,
+}
+
+/// Columns whose cells begin where their heading does; the others end where it does.
+const LEFT: &[&str] = &["USER", "COMMAND", "NOTE"];
+
+impl Row {
+    /// What stands in the column, without blanks around it. Fails when there is no such column.
+    #[track_caller]
+    pub fn cell(&self, title: &str) -> String {
+        let words = words(&self.heading);
+        let at = words.iter().position(|(_, word)| word == title);
+        let Some(at) = at else {
+            panic!(
+                "no column {title} in {:?}",
+                self.heading.iter().collect::<String>()
+            );
+        };
+        let begin = words[at].0;
+        if LEFT.contains(&title) {
+            // The last column takes what is left; another ends where the next one's cells may begin.
+            let end = match words.get(at + 1) {
+                Some(_) => begin + 8,
+                None => self.line.len(),
+            };
+            return text(&self.line, begin, end);
+        }
+        let cell = text(&self.line, 0, begin + title.chars().count());
+        cell.rsplit(' ').next().unwrap_or_default().to_owned()
+    }
+}
+
+fn text(line: &[char], begin: usize, end: usize) -> String {
+    let end = end.min(line.len());
+    let cell: String = line[begin.min(end)..end].iter().collect();
+    cell.trim().to_owned()
+}
+
+/// Each word with the column it begins in.
+fn words(line: &[char]) -> Vec<(usize, String)> {
+    let mut words: Vec<(usize, String)> = Vec::new();
+    for (i, c) in line.iter().enumerate().filter(|(_, c)| **c != ' ') {
+        match words.last_mut() {
+            Some((begin, word)) if *begin + word.chars().count() == i => word.push(*c),
+            _ => words.push((i, c.to_string())),
+        }
+    }
+    words
+}
+
+/// The lines under the first heading with these titles, up to an empty one.
+fn rows_under(screen: &Screen, titles: &[&str]) -> Vec<Row> {
+    let lines: Vec<Vec<char>> = screen
+        .contents()
+        .lines()
+        .map(|line| line.trim_end().chars().collect())
+        .collect();
+    let is_heading = |line: &Vec<char>| {
+        let words = words(line);
+        titles
+            .iter()
+            .all(|title| words.iter().any(|(_, word)| word == title))
+    };
+    let Some(at) = lines.iter().position(is_heading) else {
+        return Vec::new();
+    };
+    lines[at + 1..]
+        .iter()
+        .take_while(|line| !line.is_empty())
+        .map(|line| Row {
+            heading: lines[at].clone(),
+            line: line.clone(),
+        })
+        .collect()
+}
+
+/// The rows of the GPU table, MIG instances too.
+pub fn gpus(screen: &Screen) -> Vec<Row> {
+    rows_under(screen, &["GPU", "USED", "FREE"])
+}
+
+/// The rows of the process table that are on the screen.
+pub fn processes(screen: &Screen) -> Vec<Row> {
+    let mut rows = rows_under(screen, &["PID", "VRAM", "COMMAND"]);
+    rows.retain(|row| row.cell("PID").parse::<u32>().is_ok());
+    rows
+}
+
+/// The row of that GPU, `1` or, for a MIG instance, `:2`.
+pub fn gpu(screen: &Screen, index: &str) -> Option<Row> {
+    gpus(screen)
+        .into_iter()
+        .find(|row| row.cell("GPU") == index)
+}
+
+/// The row of that process, the first if it is on several GPUs.
+pub fn process(screen: &Screen, pid: u32) -> Option<Row> {
+    processes(screen)
+        .into_iter()
+        .find(|row| row.cell("PID") == pid.to_string())
+}
+
+/// Whether the process has a row in which these columns hold these texts.
+pub fn shows(screen: &Screen, pid: u32, cells: &[(&str, &str)]) -> bool {
+    process(screen, pid).is_some_and(|row| has(&row, cells))
+}
+
+/// As [`shows`], for a GPU.
+pub fn gpu_shows(screen: &Screen, index: &str, cells: &[(&str, &str)]) -> bool {
+    gpu(screen, index).is_some_and(|row| has(&row, cells))
+}
+
+fn has(row: &Row, cells: &[(&str, &str)]) -> bool {
+    cells.iter().all(|(title, text)| row.cell(title) == *text)
+}

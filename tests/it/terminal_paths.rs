@@ -1,0 +1,477 @@
+//! Every way out of the dashboard gives the terminal back, and every kind of terminal is got along with.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+
+use nix::fcntl::OFlag;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
+use nix::sys::signal::Signal;
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{
+    Guarded, INTERVAL, RealProcess, command, dashboard, gputop, on_gpu, wait_until,
+};
+use crate::tables::gpu_shows;
+use crate::terminal::{Launch, Terminal};
+
+fn wait_overview(terminal: &Terminal) {
+    let drawn = |screen: &vt100::Screen| screen.alternate_screen() && gpu_shows(screen, "0", &[]);
+    terminal.wait_for(drawn, "the overview");
+    assert!(!terminal.is_cooked());
+}
+
+/// Ended with this code, the terminal as a shell wants it, and nothing of the dashboard left on it.
+#[track_caller]
+fn assert_left(terminal: &Terminal, code: u32) {
+    assert_eq!(terminal.wait_exit().exit_code(), code);
+    terminal.assert_restored();
+    assert_eq!(terminal.text().trim(), "");
+}
+
+#[test]
+fn keys_and_signals_that_end_it_give_the_terminal_back() {
+    let fake = FakeNvml::h200s(1, "");
+    for key in ["q", "\x03"] {
+        let terminal = dashboard(&fake).start();
+        wait_overview(&terminal);
+        terminal.send(key);
+        assert_left(&terminal, 0);
+    }
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        let terminal = dashboard(&fake).start();
+        wait_overview(&terminal);
+        terminal.signal(signal);
+        assert_left(&terminal, 128 + signal as u32);
+    }
+}
+
+#[test]
+fn keys_that_leave_work_also_while_a_line_is_typed() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake).start();
+    wait_overview(&terminal);
+    terminal.send("/abc");
+    terminal.wait_text("filter: abc");
+    terminal.send("\x1a");
+    wait_until("the stop", || run_state(terminal.pid()) == Some('T'));
+    terminal.signal(Signal::SIGCONT);
+    wait_overview(&terminal);
+    terminal.wait_text("filter: abc");
+    terminal.send("\x03");
+    assert_left(&terminal, 0);
+}
+
+#[test]
+fn a_signal_ends_it_also_on_an_inner_screen_and_under_a_menu() {
+    let fake = FakeNvml::h200s(1, "");
+    for keys in ["\r", "s", "?", "/abc"] {
+        let terminal = dashboard(&fake).start();
+        wait_overview(&terminal);
+        let before = terminal.text();
+        terminal.send(keys);
+        terminal.wait_for(|screen| screen.contents() != before, keys);
+        terminal.signal(Signal::SIGTERM);
+        assert_left(&terminal, 143);
+    }
+}
+
+/// The kernel's letter for what the process does.
+fn run_state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+#[test]
+fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
+    let fake = FakeNvml::new("[[gpu]]\nsm = 10");
+    let terminal = dashboard(&fake).start();
+    wait_overview(&terminal);
+    // By its key, by the signal that `kill -TSTP` sends, and by its key again.
+    for (i, by_key) in [true, false, true].into_iter().enumerate() {
+        if by_key {
+            terminal.send("\x1a");
+        } else {
+            terminal.signal(Signal::SIGTSTP);
+        }
+        wait_until("the stop", || run_state(terminal.pid()) == Some('T'));
+        terminal.wait_for(|screen| !screen.alternate_screen(), "the main screen");
+        terminal.assert_restored();
+        // The window may be another one when it comes back.
+        terminal.resize(30, 100 + u16::try_from(i).unwrap());
+        let sm = (50 + i).to_string();
+        fake.replace(&format!("[[gpu]]\nsm = {sm}"));
+        terminal.signal(Signal::SIGCONT);
+        wait_overview(&terminal);
+        terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", &sm)]), "new figures");
+        assert!(terminal.screen().hide_cursor());
+    }
+    terminal.send("q");
+    assert_left(&terminal, 0);
+}
+
+#[test]
+fn the_screen_is_drawn_anew_on_request() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake).start();
+    wait_overview(&terminal);
+    let before = terminal.bytes_written();
+    terminal.send("\x0c");
+    let whole = |terminal: &Terminal| {
+        let raw = terminal.raw();
+        let text = String::from_utf8_lossy(&raw[before..]).into_owned();
+        text.contains("\x1b[2J") && text.contains("1xH200")
+    };
+    wait_until("the whole screen once more", || whole(&terminal));
+    wait_overview(&terminal);
+    terminal.send("q");
+    assert_left(&terminal, 0);
+}
+
+#[test]
+fn a_panic_gives_the_terminal_back_before_it_is_reported() {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake).env("GPUTOP_TEST_PANIC", "main").start();
+    assert_eq!(terminal.wait_exit().exit_code(), 101);
+    terminal.assert_restored();
+    // On the main screen, where it can be read, and as lines, not as stairs.
+    terminal.wait_text("a test asked for this panic");
+    let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    let (left, said) = (raw.find("\x1b[?1049l"), raw.find("a test asked for"));
+    assert!(left.is_some() && left < said);
+}
+
+#[test]
+fn a_panic_beside_the_loop_leaves_the_screen_alone() {
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 10");
+    let terminal = dashboard(&fake).env("GPUTOP_TEST_PANIC", "thread").start();
+    wait_overview(&terminal);
+    fake.replace("[[gpu]]\nsm = 20");
+    terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", "20")]), "new figures");
+    let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    assert!(
+        !raw.contains("a test asked for"),
+        "it was written over the screen"
+    );
+    terminal.send("q");
+    assert_left(&terminal, 0);
+}
+
+#[test]
+fn sizes_down_to_nothing_are_survived() {
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::new(&("[[gpu]]\nsm = 10\n".to_owned() + &on_gpu(0, &process, "")));
+    for (rows, cols) in [(0, 0), (1, 1), (24, 1), (2, 3)] {
+        let terminal = dashboard(&fake).size(rows, cols).start();
+        terminal.wait_for(vt100::Screen::alternate_screen, "the screen to be taken");
+        // Every screen and every menu is drawn in no room at all; there is nothing to see that could be waited for.
+        for keys in ["", "?", "qs", "q\r", "\t", "qG\r", "q/", "\r"] {
+            terminal.send(keys);
+            let before = fake.calls().of("memory");
+            fake.wait_calls("a tick", |calls| calls.of("memory") > before);
+        }
+        terminal.resize(24, 80);
+        wait_overview(&terminal);
+        terminal.resize(rows.max(1), cols.max(1));
+        terminal.send("q");
+        assert_eq!(terminal.wait_exit().exit_code(), 0, "{cols}x{rows}");
+        terminal.assert_restored();
+    }
+}
+
+#[test]
+fn a_burst_of_a_hundred_sizes_ends_in_the_last_one() {
+    let fake = FakeNvml::h200s(3, "");
+    let terminal = dashboard(&fake).start();
+    wait_overview(&terminal);
+    for i in 0..100_u16 {
+        terminal.resize(1 + i * 7 % 60, 1 + i * 37 % 200);
+    }
+    terminal.resize(24, 90);
+    let whole = |screen: &vt100::Screen| {
+        let text = screen.contents();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        gpu_shows(screen, "2", &[])
+            && lines.len() == 24
+            && lines[0].chars().count() == 89
+            && lines[0].starts_with(' ')
+            && lines[23].ends_with("q quit")
+    };
+    terminal.wait_for(whole, "a whole screen of 90x24");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
+
+/// The product behind a shell, which can take its streams away.
+fn behind_a_shell(fake: &FakeNvml, line: &str) -> Launch {
+    let line = line.replace(
+        "GPUTOP",
+        &format!("{} -i {INTERVAL}", env!("CARGO_BIN_EXE_gputop")),
+    );
+    Launch::shell(&line).envs(fake.env()).size(40, 120)
+}
+
+#[test]
+fn without_an_input_of_its_own_it_asks_the_terminal_itself() {
+    let fake = FakeNvml::h200s(1, "");
+    for line in ["exec GPUTOP </dev/null", "exec GPUTOP <&-"] {
+        let terminal = behind_a_shell(&fake, line).start();
+        wait_overview(&terminal);
+        terminal.send("q");
+        assert_left(&terminal, 0);
+    }
+}
+
+#[test]
+fn without_any_terminal_to_ask_it_says_so_and_leaves() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = behind_a_shell(&fake, "setsid -w GPUTOP </dev/null; echo code $?").start();
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+    let text = terminal.text();
+    assert!(text.contains("code 2"), "{text}");
+    assert!(text.starts_with("gputop: "), "{text}");
+}
+
+/// A window that is closed: no more input, output goes nowhere, and a SIGHUP.
+#[test]
+fn a_terminal_that_vanishes_ends_it() {
+    let fake = FakeNvml::h200s(1, "");
+    // Closed on exec from the first moment, or a process of another test would hold it open.
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let mut master = posix_openpt(flags).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname_r(&master).unwrap();
+    let open = || {
+        let mut options = fs::OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .custom_flags(OFlag::O_NOCTTY.bits());
+        options.open(&name).unwrap()
+    };
+    let slave = open();
+    let size = ["-F", &name, "rows", "24", "cols", "80"];
+    assert!(Command::new("stty").args(size).status().unwrap().success());
+    let child = Command::new("setsid")
+        .args(["-c", env!("CARGO_BIN_EXE_gputop"), "-i", INTERVAL])
+        .envs(fake.env())
+        .env("TERM", "xterm-256color")
+        .stdin(open())
+        .stdout(open())
+        .stderr(open())
+        .spawn();
+    let mut child = Guarded(child.unwrap());
+    drop(slave);
+    let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&seen).contains("1xH200") {
+        let n = master.read(&mut piece).unwrap();
+        seen.extend_from_slice(&piece[..n]);
+    }
+    drop(master);
+    let mut status = None;
+    wait_until("the end", || {
+        status = child.0.try_wait().unwrap();
+        status.is_some()
+    });
+    let code = status.unwrap().code();
+    assert!(matches!(code, Some(0 | 129)), "{code:?}");
+}
+
+/// The product without a terminal, its output a pipe nobody reads.
+#[test]
+fn an_output_that_is_closed_is_told_on_the_other() {
+    let fake = FakeNvml::h200s(1, "");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let out = command(&fake, [""; 0])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8(out.stderr).unwrap(),
+        "gputop: standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording\n"
+    );
+}
+
+/// The parameters of every `CSI … m` among the bytes.
+fn styles(raw: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(raw).into_owned();
+    text.split("\x1b[")
+        .skip(1)
+        .filter_map(|piece| {
+            let end = piece.find(|c: char| c.is_ascii_alphabetic())?;
+            (piece.as_bytes()[end] == b'm').then(|| piece[..end].to_owned())
+        })
+        .collect()
+}
+
+/// Walks over every screen, so that each colour there is would be among the bytes.
+fn visit_everything(terminal: &Terminal) {
+    wait_overview(terminal);
+    for (key, text) in [
+        ("?", "Help: Overview"),
+        ("q", "no answer"),
+        ("s", "Order by"),
+        ("q", "Enter open"),
+        ("/", "filter:"),
+        ("zzz", "no process matches"),
+        ("\x7f\x7f\x7f\r", "train"),
+        ("\r", "Tab scrolls"),
+        ("\r", "On the GPU"),
+        ("q", "Tab scrolls"),
+        ("q", "Enter open"),
+        ("p", "held"),
+        ("p", "live"),
+    ] {
+        terminal.send(key);
+        if text != "no answer" {
+            terminal.wait_text(text);
+        }
+    }
+    terminal.send("\x03");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
+
+fn busy_machine(process: &RealProcess) -> FakeNvml {
+    let gpus = "[[gpu]]\nsm = 90\ncontext = \"3 GiB\"\necc_uncorrected = 2\ntemperature = 88\n\
+        throttle = [\"hw_thermal\"]\npcie_width = 4\n[[gpu]]\nhang = [\"memory\"]\n";
+    FakeNvml::new(&(gpus.to_owned() + &on_gpu(0, process, "used = \"50 GiB\"\nsm = 80")))
+}
+
+#[test]
+fn without_colour_only_weight_and_reversal_are_used() {
+    let process = RealProcess::start("train.py");
+    let fake = busy_machine(&process);
+    for launch in [
+        dashboard(&fake)
+            .env("NO_COLOR", "1")
+            .env("COLORTERM", "truecolor"),
+        dashboard(&fake).env("TERM", "dumb"),
+    ] {
+        let terminal = launch.start();
+        visit_everything(&terminal);
+        let styles = styles(&terminal.raw());
+        assert!(styles.iter().any(|s| s == "7"), "nothing is reversed");
+        // Reset, bold, reversed, their ends, and the ends of colours that never began.
+        let plain = ["", "0", "1", "7", "22", "27", "39", "49", "59", "39;49"];
+        let coloured: Vec<_> = styles
+            .iter()
+            .filter(|s| !plain.contains(&s.as_str()))
+            .collect();
+        assert!(coloured.is_empty(), "{coloured:?}");
+    }
+    // The same way does see colours where there are some.
+    let terminal = dashboard(&fake).start();
+    visit_everything(&terminal);
+    assert!(
+        styles(&terminal.raw())
+            .iter()
+            .any(|s| s.starts_with("38;5;"))
+    );
+}
+
+#[test]
+fn in_an_ascii_locale_every_byte_is_ascii() {
+    let name = format!("train täglich 数据集 ✓ {}", "x".repeat(5_000));
+    let process = RealProcess::with(&name, |command| {
+        command.env("CUDA_NAME", "größer");
+    });
+    let fake = busy_machine(&process);
+    for locale in ["C", "POSIX"] {
+        let terminal = dashboard(&fake).env("LC_ALL", locale).start();
+        visit_everything(&terminal);
+        let raw = terminal.raw();
+        let mut foreign = String::new();
+        for chunk in raw.split(|byte| byte.is_ascii()).filter(|c| !c.is_empty()) {
+            let _ = write!(foreign, "{} ", String::from_utf8_lossy(chunk));
+        }
+        assert_eq!(foreign, "");
+    }
+}
+
+#[test]
+fn without_a_driver_the_recording_plays_under_the_precise_reason() {
+    let no_library = [("GPUTOP_NVML", "/nowhere/libnvidia-ml.so.1".into())].to_vec();
+    let mismatch = FakeNvml::new("[driver]\ninit = \"mismatch\"");
+    for variables in [no_library, mismatch.env(), FakeNvml::new("").env()] {
+        let doctor = gputop(["doctor", "--json"])
+            .envs(variables.clone())
+            .output()
+            .unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let reason = report["checks"][0]["found"].as_str().unwrap();
+
+        let terminal = Launch::gputop()
+            .envs(variables.clone())
+            .size(40, 160)
+            .start();
+        terminal.wait_text("REPLAY demo");
+        // Broken between words where the line is too narrow.
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
+        terminal.wait_text("says more");
+        // It stays on every screen.
+        terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the recording's GPU");
+        terminal.send("\r");
+        terminal.wait_text("Tab scrolls");
+        terminal.wait_text("REPLAY demo");
+        terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
+        terminal.send("\x03");
+        assert_left(&terminal, 0);
+
+        // Without a terminal the same words, and nothing else.
+        let out = gputop([""; 0]).envs(variables).output().unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        assert_eq!(String::from_utf8(out.stdout).unwrap(), "");
+        assert_eq!(
+            String::from_utf8(out.stderr).unwrap(),
+            format!("gputop: {reason}\n")
+        );
+    }
+}
+
+/// Over a slow link an unchanged screen must cost little: the clock, the host's figures, a column of each chart.
+#[test]
+fn a_frame_of_an_unchanged_overview_is_small() {
+    let processes: Vec<RealProcess> = (0..8)
+        .map(|i| RealProcess::start(&format!("rank{i}")))
+        .collect();
+    let scenario = processes
+        .iter()
+        .fold("[[gpu]]\nsm = 90\n".repeat(8), |text, process| {
+            text + &on_gpu(0, process, "used = \"9 GiB\"\nsm = 11")
+        });
+    let fake = FakeNvml::new(&scenario);
+    let terminal = dashboard(&fake).size(24, 80).start();
+    terminal.wait_for(
+        |s| {
+            crate::tables::processes(s)
+                .iter()
+                .any(|row| row.cell("SM%") == "11")
+        },
+        "the figures that come last",
+    );
+    let settled = terminal.bytes_written();
+    let before = fake.calls().on("memory", 0);
+    fake.wait_calls("twelve ticks", |c| c.on("memory", 0) >= before + 12);
+    let raw = terminal.raw();
+    let text = String::from_utf8_lossy(&raw[settled..]).into_owned();
+    let frames: Vec<&str> = text.split("\x1b[?2026h").skip(1).collect();
+    assert!(frames.len() >= 8, "{}", frames.len());
+    let largest = frames.iter().map(|frame| frame.len()).max().unwrap();
+    assert!(largest <= 4_096, "{largest} bytes");
+}

@@ -1,0 +1,439 @@
+//! Reading a process that lives: one that holds the memory of a dump ([`torch_target`](super::torch_target)), and
+//! such as hold no PyTorch, may not be read, stand still, become another, or die.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use gputop::collect::memory::MemoryError;
+use gputop::collect::memory::dump::Dump;
+use gputop::collect::memory::live::Live;
+use gputop::collect::torch::sampler::Sampler;
+use gputop::collect::torch::{Attached, Failure};
+use gputop::model::pool::{Allocator, PoolMap, Pools};
+use gputop::model::process::ProcessKey;
+use gputop::model::reading::{Missing, Reason};
+use gputop::model::units::{Bytes, Pid, StartTicks};
+use nix::sys::signal::{Signal, kill};
+
+use super::torch_target::Target;
+
+const PROC: &str = "/proc";
+const NOBODY: u32 = 65_534;
+/// In torch 2.6, from the mutex to `allocated_bytes`: 40 and four arrays of 96.
+const TO_ALLOCATED: u64 = 40 + 4 * 96;
+
+fn dump_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst")
+}
+
+fn open(target: &Target) -> Attached<Live> {
+    Attached::open(Path::new(PROC), target.pid()).unwrap()
+}
+
+fn from_dump() -> Attached<Dump> {
+    Attached::attach(Dump::from_bytes(&std::fs::read(dump_path()).unwrap()).unwrap()).unwrap()
+}
+
+/// Where the words of device 0's `allocated_bytes` are, by their values.
+fn allocated_bytes() -> u64 {
+    let allocated = from_dump().stats().unwrap()[0].allocated_bytes;
+    let words = [allocated.all, allocated.small].map(|s| [s.current, s.peak, s.allocated, s.freed]);
+    let words: Vec<u8> = words
+        .as_flattened()
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    let mut dump = Dump::from_bytes(&std::fs::read(dump_path()).unwrap()).unwrap();
+    let mut found = dump.bytes_mut().filter_map(|(address, bytes)| {
+        let at = bytes
+            .windows(words.len())
+            .position(|window| window == words)?;
+        Some(address + at as u64)
+    });
+    found.next().unwrap()
+}
+
+fn key(pid: Pid) -> ProcessKey {
+    let stat = procfs::process::Process::new(pid.0.try_into().unwrap())
+        .and_then(|process| process.stat())
+        .unwrap();
+    ProcessKey {
+        pid,
+        start: StartTicks(stat.starttime),
+    }
+}
+
+/// Until it is so; a condition that never comes fails the test.
+fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ask(sampler: &Sampler) -> Pools {
+    let (send, answer) = mpsc::channel();
+    sampler.pools(move |pools| send.send(pools).unwrap());
+    answer.recv().unwrap()
+}
+
+fn ask_map(sampler: &Sampler, process: ProcessKey) -> Result<PoolMap, Missing> {
+    let (send, answer) = mpsc::channel();
+    sampler.map(process, 0, move |map| send.send(map).unwrap());
+    answer.recv().unwrap()
+}
+
+fn start_sampler() -> Sampler {
+    Sampler::start(Path::new(PROC), Duration::from_millis(5)).unwrap()
+}
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid(self.0.id())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn gputop(pid: Pid, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gputop"))
+        .args(["allocator", &pid.to_string()])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_live_process_reads_as_its_dump_and_so_does_one_that_is_stopped() {
+    let target = Target::start(&dump_path());
+    let (mut live, mut dump) = (open(&target), from_dump());
+    let pid = nix::unistd::Pid::from_raw(target.pid().0.try_into().unwrap());
+    for signal in [Signal::SIGCONT, Signal::SIGSTOP] {
+        kill(pid, signal).unwrap();
+        assert_eq!(live.stats().unwrap(), dump.stats().unwrap());
+        assert_eq!(live.sample().unwrap(), dump.sample().unwrap());
+        for ordinal in 0..2 {
+            let map = live.map(ordinal).unwrap();
+            assert!(map.exact);
+            assert_eq!(map, dump.map(ordinal).unwrap());
+            let largest = live.largest_free_block(ordinal);
+            assert_eq!(largest, dump.largest_free_block(ordinal));
+        }
+    }
+}
+
+#[test]
+fn a_half_written_device_is_left_out_until_the_writer_is_done() {
+    let mut target = Target::start(&dump_path());
+    let mut live = open(&target);
+    let whole = live.stats().unwrap();
+    let at = allocated_bytes();
+    let mutex = at - TO_ALLOCATED;
+    let current = u64::try_from(whole[0].allocated_bytes.all.current).unwrap();
+    target.poke(mutex, 1);
+    target.poke(at, current - 512);
+    assert_eq!(
+        live.stats().unwrap(),
+        whole[1..],
+        "small and large do not add up to all"
+    );
+    assert_eq!(live.map(0), Err(Failure::Busy));
+    target.poke(at, current);
+    // A thread that was stopped inside the lock, and what it guards is whole.
+    assert_eq!(live.stats().unwrap(), whole);
+    target.poke(mutex, 0);
+    assert!(live.map(0).unwrap().exact);
+}
+
+#[test]
+fn an_allocator_that_is_being_changed_is_attached_to_later() {
+    let mut target = Target::start(&dump_path());
+    let current = from_dump().stats().unwrap()[0].allocated_bytes.all.current;
+    let current = u64::try_from(current).unwrap();
+    let at = allocated_bytes();
+    target.poke(at - TO_ALLOCATED, 1);
+    target.poke(at, current - 512);
+    let opened = Attached::open(Path::new(PROC), target.pid());
+    assert_eq!(opened.unwrap_err(), Failure::Busy);
+    target.poke(at, current);
+    target.poke(at - TO_ALLOCATED, 0);
+    assert!(open(&target).map(0).unwrap().exact);
+}
+
+#[test]
+fn a_target_in_a_namespace_of_its_own_is_read_by_its_pid_out_here() {
+    let probe = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount", "true"])
+        .output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        // Needs root, and a kernel that lets it.
+        return;
+    }
+    let target = Target::start_with(&dump_path(), |command| {
+        let mut inside = Command::new("unshare");
+        inside.args(["--pid", "--fork", "--mount", "--kill-child"]);
+        inside.arg(command.get_program()).args(command.get_args());
+        inside.env("GPUTOP_TEST_DUMP", dump_path());
+        inside.stdin(Stdio::piped()).stdout(Stdio::piped());
+        *command = inside;
+    });
+    let children = format!("/proc/{0}/task/{0}/children", target.pid());
+    let child = std::fs::read_to_string(children).unwrap();
+    let child = Pid(child.trim().parse().unwrap());
+    let mut live = Attached::open(Path::new(PROC), child).unwrap();
+    assert_eq!(live.map(0).unwrap(), from_dump().map(0).unwrap());
+}
+
+#[test]
+fn a_block_that_does_not_fit_makes_the_map_approximate() {
+    let mut target = Target::start(&dump_path());
+    let mut live = open(&target);
+    let at = allocated_bytes();
+    // The statistics as after a reset, and one granule moved from the small pool's figure to nowhere.
+    let small = at + 32;
+    for array in [at, small, at + 64] {
+        target.poke(array + 16, 0);
+        target.poke(array + 24, 0);
+    }
+    let stats = live.stats().unwrap()[0].allocated_bytes;
+    target.poke(at - TO_ALLOCATED, 1);
+    target.poke(at, u64::try_from(stats.all.current - 512).unwrap());
+    target.poke(small, u64::try_from(stats.small.current - 512).unwrap());
+    target.poke(at - TO_ALLOCATED, 0);
+    let map = live.map(0).unwrap();
+    assert!(!map.exact && !map.segments.is_empty());
+}
+
+#[test]
+fn a_process_that_becomes_another_program_is_let_go() {
+    let mut target = Target::start(&dump_path());
+    let mut live = open(&target);
+    let sampler = start_sampler();
+    let key = key(target.pid());
+    sampler.watch(vec![key]);
+    wait_until("pools of both devices", || {
+        (ask(&sampler).list.len() == 2).then_some(())
+    });
+    target.exec();
+    wait_until("the other program", || {
+        let unread = ask(&sampler).unread;
+        unread
+            .iter()
+            .any(|u| u.process == key && u.why.reason == Reason::Unsupported)
+            .then_some(())
+    });
+    assert!(ask(&sampler).list.is_empty());
+    assert_eq!(live.stats(), Err(Failure::Changed));
+    assert_eq!(
+        ask_map(&sampler, key).unwrap_err(),
+        Failure::NotTorch.missing()
+    );
+}
+
+#[test]
+fn the_sampler_hands_out_pools_and_maps_and_tells_of_the_end() {
+    let mut target = Target::start(&dump_path());
+    let sampler = start_sampler();
+    let key = key(target.pid());
+    sampler.watch(vec![key]);
+    let pools = wait_until("pools", || {
+        Some(ask(&sampler)).filter(|p| p.list.len() == 2)
+    });
+    let truth = from_dump().stats().unwrap();
+    for (pool, stats) in pools.list.iter().zip(&truth) {
+        assert_eq!((pool.process, pool.ordinal), (key, stats.ordinal));
+        assert_eq!(pool.allocator, Allocator::Native);
+        assert_eq!(pool.library, "torch 2.3 to 2.9");
+        assert_eq!(pool.stats.reserved.min(), pool.stats.reserved.max());
+        assert!(pool.stats.largest_free_block.get().is_some());
+        let current = stats.allocated_bytes.all.current;
+        assert_eq!(
+            pool.stats.allocated.last(),
+            Bytes(u64::try_from(current).unwrap())
+        );
+    }
+    let map = ask_map(&sampler, key).unwrap();
+    assert!(map.exact && map.process == key);
+    target.kill();
+    let pools = wait_until("the end", || {
+        let pools = ask(&sampler);
+        let is_told = pools.unread.iter().any(|u| u.why.reason == Reason::Gone);
+        is_told.then_some(pools)
+    });
+    assert!(pools.list.is_empty());
+    sampler.watch(Vec::new());
+    wait_until("nothing watched", || {
+        ask(&sampler).unread.is_empty().then_some(())
+    });
+    assert_eq!(
+        ask_map(&sampler, key).unwrap_err(),
+        Failure::NotWatched.missing()
+    );
+}
+
+#[test]
+fn a_target_that_dies_while_it_is_read_is_gone_and_nothing_worse() {
+    for _ in 0..5 {
+        let mut target = Target::start(&dump_path());
+        let mut live = open(&target);
+        let reader = std::thread::spawn(move || {
+            loop {
+                let read = live.stats().and_then(|_| live.map(0)).map(drop);
+                let _ = live.largest_free_block(0);
+                if read.is_err() {
+                    return live.stats().unwrap_err();
+                }
+            }
+        });
+        target.kill();
+        assert_eq!(reader.join().unwrap(), Failure::Memory(MemoryError::Gone));
+    }
+}
+
+#[test]
+fn the_command_prints_what_it_read_in_text_and_json() {
+    let target = Target::start(&dump_path());
+    let output = gputop(target.pid(), &["--json", "--blocks"]);
+    assert_eq!(output.status.code(), Some(0));
+    let document = json(&output);
+    assert_eq!(document["schema"], 1);
+    assert_eq!(document["pid"], target.pid().0);
+    assert_eq!(document["allocator"], "native");
+    let device = &document["devices"][0];
+    let truth = from_dump().stats().unwrap()[0];
+    assert_eq!(device["ordinal"], 0);
+    assert_eq!(device["exact"], true);
+    assert_eq!(
+        device["stats"]["reserved_bytes"]["peak"],
+        truth.reserved_bytes.all.peak
+    );
+    assert_eq!(device["stats"]["num_ooms"], truth.num_ooms);
+    assert!(device["segments"][0]["blocks"][0]["state"].is_string());
+    assert!(
+        json(&gputop(target.pid(), &["--json"]))["devices"][0]["segments"][0]["blocks"].is_null()
+    );
+
+    let output = gputop(target.pid(), &[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("torch 2.3 to 2.9") && text.contains("device 1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_process_without_pytorch_is_told_with_exit_code_1() {
+    let sleeper = Sleeper::start();
+    let output = gputop(sleeper.pid(), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("no PyTorch"), "{error}");
+    let document = json(&gputop(sleeper.pid(), &["--json"]));
+    assert_eq!(document["devices"]["missing"], "unsupported");
+}
+
+#[test]
+fn a_process_that_is_gone_is_told_with_exit_code_2() {
+    let mut sleeper = Sleeper::start();
+    let pid = sleeper.pid();
+    sleeper.0.kill().unwrap();
+    // Ended and not collected yet: there is nothing to read either.
+    wait_until("the zombie", || {
+        (gputop(pid, &[]).status.code() == Some(2)).then_some(())
+    });
+    sleeper.0.wait().unwrap();
+    let output = gputop(pid, &["--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(json(&output)["devices"]["missing"], "gone");
+}
+
+/// The test binary and gputop, where another user can reach them; `None` where that is not possible.
+fn reachable(directory: &Path) -> Option<PathBuf> {
+    if !nix::unistd::geteuid().is_root() {
+        return None;
+    }
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = directory.join("gputop");
+    std::fs::copy(env!("CARGO_BIN_EXE_gputop"), &copy).unwrap();
+    Some(copy)
+}
+
+#[test]
+fn another_users_process_is_denied_with_the_way_out() {
+    let directory = tempfile::tempdir().unwrap();
+    // Needs root, to become somebody else; the next test covers the rest.
+    let Some(gputop) = reachable(directory.path()) else {
+        return;
+    };
+    let target = Target::start(&dump_path());
+    let output = Command::new(gputop)
+        .args(["allocator", "--json", &target.pid().to_string()])
+        .uid(NOBODY)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let devices = &json(&output)["devices"];
+    assert_eq!(devices["missing"], "denied");
+    let hint = devices["hint"].as_str().unwrap();
+    assert!(
+        hint.contains("sudo gputop") && hint.contains("as its user"),
+        "{hint}"
+    );
+}
+
+#[test]
+fn a_process_that_made_itself_unreadable_is_denied_to_its_own_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let is_root = nix::unistd::geteuid().is_root();
+    let gputop = reachable(directory.path());
+    let dump = directory.path().join("dump.zst");
+    std::fs::copy(dump_path(), &dump).unwrap();
+    let binary = directory.path().join("it");
+    std::fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    let target = Target::start_with(&dump, |command| {
+        command.env("GPUTOP_TEST_UNDUMPABLE", "1");
+        if is_root {
+            let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+            let mut other = Command::new(&binary);
+            other.args(arguments).env("GPUTOP_TEST_UNDUMPABLE", "1");
+            other
+                .env("GPUTOP_TEST_DUMP", &dump)
+                .env("TMPDIR", "/tmp")
+                .uid(NOBODY);
+            other.stdin(Stdio::piped()).stdout(Stdio::piped());
+            *command = other;
+        }
+    });
+    let mut command = Command::new(gputop.unwrap_or_else(|| env!("CARGO_BIN_EXE_gputop").into()));
+    command.args(["allocator", &target.pid().to_string()]);
+    if is_root {
+        command.uid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("sudo gputop"), "{error}");
+}

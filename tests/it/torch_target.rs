@@ -1,0 +1,203 @@
+//! A process with the memory of a dump: a live target for the reader, without PyTorch and without a download.
+//!
+//! The test binary starts itself again; the child lays the dump's ranges at their recorded addresses, under files
+//! named as the libraries were and deleted at once, and obeys a line at a time: `poke ADDRESS VALUE` writes a word,
+//! `exec` becomes another program.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use gputop::collect::memory::Memory;
+use gputop::collect::memory::dump::Dump;
+use gputop::collect::memory::maps::Mapping;
+use gputop::model::units::Pid;
+use nix::libc;
+
+const PAGE: u64 = 4_096;
+/// What the child exits with when an address is taken: the system lays out each process anew, so another may do.
+const TAKEN: i32 = 77;
+
+pub struct Target {
+    child: Child,
+    stdin: ChildStdin,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Target {
+    pub fn start(dump: &Path) -> Self {
+        Self::start_with(dump, |_| {})
+    }
+
+    pub fn start_with(dump: &Path, adjust: impl Fn(&mut Command)) -> Self {
+        (0..10)
+            .find_map(|_| Self::try_start(dump, &adjust))
+            .expect("a free place")
+    }
+
+    fn try_start(dump: &Path, adjust: &impl Fn(&mut Command)) -> Option<Self> {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "torch_target::child", "--ignored", "--nocapture"])
+            .env("GPUTOP_TEST_DUMP", dump)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        adjust(&mut command);
+        let mut child = command.spawn().unwrap();
+        let mut target = Self {
+            stdin: child.stdin.take().unwrap(),
+            answers: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        };
+        target.wait_for("ready").then_some(target)
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid(self.child.id())
+    }
+
+    pub fn poke(&mut self, address: u64, value: u64) {
+        writeln!(self.stdin, "poke {address} {value}").unwrap();
+        assert!(self.wait_for("poked"));
+    }
+
+    pub fn exec(&mut self) {
+        writeln!(self.stdin, "exec").unwrap();
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// False when the child ended instead.
+    fn wait_for(&mut self, word: &str) -> bool {
+        let mut lines = (&mut self.answers).lines().map_while(Result::ok);
+        lines.any(|line| line == word)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "the child of the tests in torch_live.rs"]
+fn child() {
+    let Some(path) = std::env::var_os("GPUTOP_TEST_DUMP") else {
+        return;
+    };
+    let dump = Dump::from_bytes(&std::fs::read(path).unwrap()).unwrap();
+    if std::env::var_os("GPUTOP_TEST_UNDUMPABLE").is_some() {
+        nix::sys::prctl::set_dumpable(false).unwrap();
+    }
+    inhabit(dump);
+    say("ready");
+    for line in std::io::stdin().lines() {
+        obey(&line.unwrap());
+    }
+}
+
+fn say(word: &str) {
+    let mut out = std::io::stdout().lock();
+    // The test harness has begun a line of its own.
+    writeln!(out, "\n{word}").unwrap();
+    out.flush().unwrap();
+}
+
+fn obey(line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        ["poke", address, value] => {
+            let address: usize = address.parse().unwrap();
+            // SAFETY: an aligned word of a range that `inhabit` mapped writable; no Rust object lies there.
+            unsafe { std::ptr::write_volatile(address as *mut u64, value.parse().unwrap()) };
+            say("poked");
+        }
+        ["exec"] => panic!("{}", Command::new("sleep").arg("1000").exec()),
+        _ => panic!("{line}"),
+    }
+}
+
+fn inhabit(mut dump: Dump) {
+    let maps = dump.maps().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for map in &maps {
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(directory.path().join(map.file_name()))
+            .unwrap();
+        let length = map.offset + map.end - map.start;
+        if file.metadata().unwrap().len() < length {
+            file.set_len(length).unwrap();
+        }
+        place(map.start, map.end - map.start, Some((&file, map.offset)));
+    }
+    let is_of_file = |page: &u64| maps.iter().any(|map| (map.start..map.end).contains(page));
+    let pages: BTreeSet<u64> = dump
+        .bytes_mut()
+        .flat_map(|(at, bytes)| {
+            (at / PAGE..=(at + bytes.len() as u64 - 1) / PAGE).map(|p| p * PAGE)
+        })
+        .filter(|page| !is_of_file(page))
+        .collect();
+    for page in pages {
+        place(page, PAGE, None);
+    }
+    for (at, bytes) in dump.bytes_mut() {
+        // SAFETY: all pages of the range were mapped above, writable, and hold no Rust object.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+    }
+    maps.iter()
+        .filter(|map| map.executable)
+        .for_each(make_executable);
+}
+
+fn place(address: u64, len: u64, file: Option<(&File, u64)>) {
+    let (descriptor, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
+    let anonymous = if file.is_some() {
+        0
+    } else {
+        libc::MAP_ANONYMOUS
+    };
+    let wanted = address as *mut libc::c_void;
+    // SAFETY: MAP_FIXED_NOREPLACE maps over nothing that is there; kernels before 4.17 take it as a hint, and the
+    // result is compared.
+    let placed = unsafe {
+        libc::mmap(
+            wanted,
+            len.try_into().unwrap(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_FIXED_NOREPLACE | anonymous,
+            descriptor,
+            offset.try_into().unwrap(),
+        )
+    };
+    if placed != wanted {
+        std::process::exit(TAKEN);
+    }
+}
+
+fn make_executable(map: &Mapping) {
+    let len = usize::try_from(map.end - map.start).unwrap();
+    // SAFETY: a range that `place` mapped; nothing in it is written from now on.
+    let done = unsafe {
+        libc::mprotect(
+            map.start as *mut libc::c_void,
+            len,
+            libc::PROT_READ | libc::PROT_EXEC,
+        )
+    };
+    assert_eq!(done, 0);
+}
