@@ -14,6 +14,7 @@
 pub mod allocator;
 pub mod cli;
 pub mod collect;
+pub mod diagnose;
 pub mod export;
 pub mod model;
 pub mod source;

@@ -1,0 +1,18 @@
+//! Text, events and measurements to incidents: what happened, why, and what to change. Pure: no file, no clock.
+//!
+//! ```text
+//! bytes ─► scan (a few literals, at memory speed) ─► excerpts ─► text (plain lines, one flow a writer)
+//!       ─► signature (one RegexSet, then the card's groups) ─► Sighting ─► judge (which is the cause, which follow,
+//!       which card of a family, evidence for and against each cause) ─► model::Incident ─► explain, run, tui
+//! ```
+//!
+//! Everything that is known about an error is in its card (`assets/cards`); what can be concluded from figures is
+//! in [`evidence`]. A card is added by adding its file, a kind of evidence by one entry.
+
+pub mod card;
+pub mod catalogue;
+pub mod fields;
+mod guard;
+pub mod signature;
+pub mod template;
+pub mod text;

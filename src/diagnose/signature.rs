@@ -1,0 +1,325 @@
+//! Where the signatures of the cards are in a text: one pass of a set over all, then the groups of those that match.
+
+use std::sync::OnceLock;
+
+use regex::bytes::{Captures, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+
+use super::card::{Card, Reach};
+use super::fields::{self, Found};
+use super::guard;
+use super::text::Flow;
+
+/// How far a message reaches beyond its signature.
+const MESSAGE: usize = 2048;
+/// How far `unless` looks.
+const NEAR: usize = 400;
+/// Of one signature in one excerpt; a kernel that fails prints a line for each thread.
+const MAX_MATCHES: usize = 20_000;
+
+/// A regular expression of a card, compiled when first needed: most are not, and a short log shall not wait for them.
+#[derive(Debug)]
+pub struct Pattern {
+    source: String,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// `written` as cards write it: a space is any white space, `{SIZE}` a figure with its unit.
+    #[must_use]
+    pub fn new(written: &str) -> Self {
+        Self {
+            source: expanded(written),
+            compiled: OnceLock::new(),
+        }
+    }
+
+    /// # Errors
+    /// What is wrong with the expression.
+    pub fn check(&self) -> Result<(), regex::Error> {
+        builder(&self.source).build().map(drop)
+    }
+
+    fn regex(&self) -> Option<&Regex> {
+        let compiled = || builder(&self.source).build().ok();
+        self.compiled.get_or_init(compiled).as_ref()
+    }
+
+    #[must_use]
+    pub fn is_in(&self, text: &str) -> bool {
+        self.regex().is_some_and(|r| r.is_match(text.as_bytes()))
+    }
+
+    /// The groups of the first match, read by their names.
+    #[must_use]
+    pub fn groups(&self, text: &str) -> Option<Found> {
+        let captures = self.regex()?.captures(text.as_bytes())?;
+        Some(named(self.regex()?, &captures).0)
+    }
+}
+
+/// A signature or an extract with its card.
+#[derive(Debug)]
+struct Rule {
+    card: usize,
+    pattern: Pattern,
+    unless: Vec<Pattern>,
+    plain_words: bool,
+    weak: bool,
+}
+
+/// All signatures, ready to be looked for.
+#[derive(Debug)]
+pub struct Signatures {
+    rules: Vec<Rule>,
+    /// For each card, what to read beside a match.
+    extracts: Vec<Vec<(Pattern, Reach)>>,
+    set: OnceLock<Option<RegexSet>>,
+}
+
+/// A signature in a text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Match {
+    pub card: usize,
+    pub weak: bool,
+    /// In the flow's text, bytes.
+    pub start: usize,
+    pub end: usize,
+    pub found: Found,
+    /// Where each field was read.
+    pub places: Vec<(String, std::ops::Range<usize>)>,
+}
+
+impl Signatures {
+    #[must_use]
+    pub fn new(cards: &[Card]) -> Self {
+        let mut rules = Vec::new();
+        for (card, from) in cards.iter().enumerate() {
+            for signature in &from.signatures {
+                rules.push(Rule {
+                    card,
+                    pattern: Pattern::new(&signature.r#match),
+                    unless: signature.unless.iter().map(|u| Pattern::new(u)).collect(),
+                    plain_words: signature.plain_words,
+                    weak: signature.weak,
+                });
+            }
+        }
+        let extracts = cards.iter().map(|card| {
+            let extracts = card.extracts.iter();
+            extracts.map(|e| (Pattern::new(&e.r#match), e.reach)).collect()
+        });
+        Self {
+            rules,
+            extracts: extracts.collect(),
+            set: OnceLock::new(),
+        }
+    }
+
+    /// What is wrong with the expressions, if anything, as (card, sentence).
+    #[must_use]
+    pub fn faults(&self) -> Vec<(usize, String)> {
+        let rules = self.rules.iter();
+        let signatures = rules.flat_map(|r| {
+            let all = std::iter::once(&r.pattern).chain(&r.unless);
+            all.map(move |pattern| (r.card, pattern))
+        });
+        let extracts = self.extracts.iter().enumerate();
+        let extracts = extracts.flat_map(|(card, all)| all.iter().map(move |(p, _)| (card, p)));
+        signatures
+            .chain(extracts)
+            .filter_map(|(card, pattern)| Some((card, pattern.check().err()?.to_string())))
+            .collect()
+    }
+
+    /// Every signature in `flow`, in order; of those that overlap the one whose card has the lowest `order`.
+    #[must_use]
+    pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
+        let text = flow.text.as_bytes();
+        let Some(set) = self.set() else {
+            return Vec::new();
+        };
+        let mut matches = Vec::new();
+        for index in set.matches(text) {
+            self.collect(&self.rules[index], flow, &mut matches);
+        }
+        without_overlaps(&mut matches, cards);
+        self.extract(flow, &mut matches);
+        matches
+    }
+
+    fn collect(&self, rule: &Rule, flow: &Flow, matches: &mut Vec<Match>) {
+        let Some(regex) = rule.pattern.regex() else {
+            return;
+        };
+        for captures in regex.captures_iter(flow.text.as_bytes()).take(MAX_MATCHES) {
+            let Some(whole) = captures.get(0).filter(|w| !w.is_empty()) else {
+                continue;
+            };
+            let line = flow.line_start(whole.start());
+            let near = slice(&flow.text, line, whole.end() + NEAR);
+            if rule.unless.iter().any(|u| u.is_in(near))
+                || !guard::is_machine_printed(&flow.text, line, whole.range(), rule.plain_words)
+            {
+                continue;
+            }
+            let (found, places) = named(regex, &captures);
+            matches.push(Match {
+                card: rule.card,
+                weak: rule.weak,
+                start: whole.start(),
+                end: whole.end(),
+                found,
+                places,
+            });
+        }
+    }
+
+    /// Reads the fields beside each match.
+    fn extract(&self, flow: &Flow, matches: &mut [Match]) {
+        let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
+        for (i, one) in matches.iter_mut().enumerate() {
+            // A line for each thread says nothing new after the first.
+            let next_of_it = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
+            let line = flow.line_start(one.start);
+            for (pattern, reach) in &self.extracts[one.card] {
+                let (from, to) = match reach {
+                    Reach::Message => (line, (one.end + MESSAGE).min(next_of_it.max(one.end))),
+                    Reach::Around => (0, flow.text.len()),
+                };
+                let text = slice(&flow.text, from, to);
+                read_beside(pattern, text, from, one);
+            }
+        }
+    }
+
+    fn set(&self) -> Option<&RegexSet> {
+        let build = || {
+            let sources = self.rules.iter().map(|r| &r.pattern.source);
+            let mut set = RegexSetBuilder::new(sources);
+            set.unicode(false).multi_line(true).size_limit(64 << 20);
+            set.build().ok()
+        };
+        self.set.get_or_init(build).as_ref()
+    }
+}
+
+/// Adds the groups of `pattern` to the match; a field that is there already stays, other processes add up.
+fn read_beside(pattern: &Pattern, text: &str, from: usize, one: &mut Match) {
+    let Some(regex) = pattern.regex() else { return };
+    for captures in regex.captures_iter(text.as_bytes()).take(64) {
+        let (found, places) = named(regex, &captures);
+        if let Some(process) = other_process(&found) {
+            let others = one.found.entry("other_processes").or_insert_with(|| Vec::<u8>::new().into());
+            if let Some(others) = others.as_array_mut() {
+                others.push(process);
+            }
+        } else {
+            for (name, value) in found {
+                one.found.entry(name).or_insert(value);
+            }
+        }
+        for (name, range) in places {
+            if !one.places.iter().any(|(known, _)| *known == name) {
+                one.places.push((name, range.start + from..range.end + from));
+            }
+        }
+    }
+}
+
+/// The groups `other_pid` and `other_bytes` together are one process.
+fn other_process(found: &Found) -> Option<serde_json::Value> {
+    let pid = fields::read("pid", found.get("other_pid")?.as_str()?)?;
+    let bytes = found.get("other_bytes").cloned().unwrap_or_default();
+    Some(serde_json::json!({"pid": pid, "bytes": bytes}))
+}
+
+fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
+    let order = |m: &Match| (cards[m.card].order, m.weak, std::cmp::Reverse(m.end - m.start));
+    matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
+    // (start, end) of what is kept, by start: only neighbours can overlap.
+    let mut kept = std::collections::BTreeMap::new();
+    matches.retain(|m| {
+        let before = kept.range(..m.end).next_back();
+        let is_free = before.is_none_or(|(_, &end)| end <= m.start);
+        if is_free {
+            kept.insert(m.start, m.end);
+        }
+        is_free
+    });
+    matches.sort_by_key(|m| m.start);
+}
+
+type Places = Vec<(String, std::ops::Range<usize>)>;
+
+fn named(regex: &Regex, captures: &Captures<'_>) -> (Found, Places) {
+    let mut found = Found::new();
+    let mut places = Vec::new();
+    for name in regex.capture_names().flatten() {
+        let Some(group) = captures.name(name) else {
+            continue;
+        };
+        // `rank_2`: a field that an expression holds in several places.
+        let field = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
+        let text = String::from_utf8_lossy(group.as_bytes());
+        if let Some(value) = fields::read(field, &text) {
+            places.push((field.to_owned(), group.range()));
+            found.insert(field.to_owned(), value);
+        }
+    }
+    (found, places)
+}
+
+/// `text[from..to]`, moved to where characters begin.
+pub(super) fn slice(text: &str, from: usize, to: usize) -> &str {
+    let to = text.floor_char_boundary(to.min(text.len()));
+    let from = text.floor_char_boundary(from.min(to));
+    &text[from..to]
+}
+
+fn builder(source: &str) -> RegexBuilder {
+    let mut builder = RegexBuilder::new(source);
+    builder.unicode(false).multi_line(true).size_limit(4 << 20);
+    builder
+}
+
+/// The expression behind what a card writes.
+fn expanded(written: &str) -> String {
+    let written = written.replace("{SIZE}", &format!("(?:{})", fields::SIZE.replace(' ', "\u{1}")));
+    let mut out = String::with_capacity(written.len() * 2);
+    let mut in_class = false;
+    let mut chars = written.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                out.push(c);
+                out.extend(chars.next());
+            }
+            '[' => {
+                in_class = true;
+                out.push(c);
+            }
+            ']' => {
+                in_class = false;
+                out.push(c);
+            }
+            ' ' if !in_class => out.push_str(r"\s+"),
+            '\u{1}' => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    // ` ?` was an optional space and must not become a lazy run.
+    out.replace(r"\s+?", r"\s*").replace(r"\s+*", r"\s*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_space_is_any_white_space_and_a_size_has_its_unit() {
+        let pattern = Pattern::new("allocate (?<requested_bytes>{SIZE})[. ]");
+        let found = pattern.groups("allocate\n   2.00 GiB. GPU").expect("it matches");
+        assert_eq!(found["requested_bytes"], 2_u64 << 30);
+        assert!(Pattern::new("a ?b").is_in("ab"));
+    }
+}

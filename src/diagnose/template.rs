@@ -1,0 +1,73 @@
+//! Sentences with `{field}` in them, filled from what was found.
+
+use serde_json::Value;
+
+use super::fields::Found;
+use crate::model::units::Bytes;
+
+/// `template` with its fields filled in; `None` where one is not known.
+#[must_use]
+pub fn fill(template: &str, found: &Found) -> Option<String> {
+    let mut out = String::with_capacity(template.len() + 16);
+    let mut rest = template;
+    while let Some(open) = rest.find('{') {
+        let Some(close) = rest[open..].find('}').map(|c| open + c) else {
+            break;
+        };
+        let name = &rest[open + 1..close];
+        out.push_str(&rest[..open]);
+        if is_name(name) {
+            out.push_str(&shown(name, found.get(name)?));
+        } else {
+            out.push_str(&rest[open..=close]);
+        }
+        rest = &rest[close + 1..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+/// The first of `templates` whose fields are all known.
+#[must_use]
+pub fn first(templates: &[String], found: &Found) -> String {
+    templates
+        .iter()
+        .find_map(|template| fill(template, found))
+        .unwrap_or_default()
+}
+
+/// Braces hold other things in code: `{"a": 1}`, `${HOME}` and f-strings stay as they are.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+/// As a person reads it: sizes with their unit.
+#[must_use]
+pub fn shown(name: &str, value: &Value) -> String {
+    match value {
+        Value::Number(n) if name.ends_with("_bytes") => {
+            n.as_u64().map_or_else(|| n.to_string(), |b| Bytes(b).to_string())
+        }
+        Value::String(s) => s.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_leaves_the_sentence_out() {
+        let mut found = Found::new();
+        found.insert("requested_bytes".into(), Value::from(2_u64 << 30));
+        let templates = [
+            "{requested_bytes} on GPU {gpu_index}".to_owned(),
+            "{requested_bytes} wanted, {\"a\": 1}".to_owned(),
+        ];
+        assert_eq!(first(&templates, &found), "2.00 GiB wanted, {\"a\": 1}");
+    }
+}

@@ -1,0 +1,120 @@
+//! The lines of one writer as one text, with wraps taken back where they are certain, and the way back to the lines.
+
+use super::Line;
+
+/// Widths at which terminals and e-mail programs cut a word in two.
+const USUAL_WIDTHS: &[usize] = &[76, 78, 79, 80, 100, 120, 132, 160, 200, 238, 240];
+
+/// A line shorter than this was not wrapped by a terminal.
+const MIN_WIDTH: usize = 60;
+
+/// What one writer printed in an excerpt.
+#[derive(Debug, Clone, Default)]
+pub struct Flow {
+    pub text: String,
+    /// Where each line begins in `text`, and its index among the excerpt's lines.
+    starts: Vec<(usize, usize)>,
+}
+
+impl Flow {
+    /// The index of the line that holds byte `at`.
+    #[must_use]
+    pub fn line_at(&self, at: usize) -> usize {
+        let after = self.starts.partition_point(|&(start, _)| start <= at);
+        self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.1)
+    }
+
+    /// Where the line that holds byte `at` begins in the text.
+    #[must_use]
+    pub fn line_start(&self, at: usize) -> usize {
+        let after = self.starts.partition_point(|&(start, _)| start <= at);
+        self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.0)
+    }
+
+    /// The lines that the text came from, as (index in the excerpt, where it begins in the text).
+    pub fn lines(&self) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+        self.starts.iter().map(|&(start, line)| (line, start))
+    }
+}
+
+/// One flow for each writer, in the order of their first lines.
+#[must_use]
+pub fn flows(lines: &[Line]) -> Vec<Flow> {
+    let width = wrap_width(lines);
+    let mut writers: Vec<&str> = Vec::new();
+    let mut flows: Vec<Flow> = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let at = writers.iter().position(|w| *w == line.writer).unwrap_or_else(|| {
+            writers.push(&line.writer);
+            flows.push(Flow::default());
+            writers.len() - 1
+        });
+        let flow = &mut flows[at];
+        flow.starts.push((flow.text.len(), index));
+        if line.is_code {
+            // The line stays where it is, without its words.
+            flow.text.push('\n');
+            continue;
+        }
+        flow.text.push_str(&line.text);
+        let next = lines[index + 1..].iter().find(|next| next.writer == line.writer);
+        if !next.is_some_and(|next| goes_on(&line.text, &next.text, width)) {
+            flow.text.push('\n');
+        }
+    }
+    flows
+}
+
+/// The width at which this excerpt was cut, if it was.
+fn wrap_width(lines: &[Line]) -> Option<usize> {
+    let widths = lines.iter().map(|line| line.text.chars().count());
+    let widest = widths.clone().max()?;
+    let full = widths.filter(|&w| w == widest).count();
+    (widest >= MIN_WIDTH && (full >= 2 || USUAL_WIDTHS.contains(&widest))).then_some(widest)
+}
+
+/// Whether a word of `line` goes on in `next`.
+fn goes_on(line: &str, next: &str, width: Option<usize>) -> bool {
+    width == Some(line.chars().count())
+        && line.ends_with(|c: char| c.is_alphanumeric() || "_./:".contains(c))
+        && next.starts_with(|c: char| c.is_alphanumeric() || "_.,;:)".contains(c))
+        // Lines of a table or of many threads are equally long and begin alike.
+        && line.get(..6) != next.get(..6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str, writer: &str) -> Line {
+        Line {
+            text: text.to_owned(),
+            writer: writer.to_owned(),
+            ..Line::default()
+        }
+    }
+
+    #[test]
+    fn writers_are_kept_apart_and_the_way_back_is_known() {
+        let lines = [line("a1", "a"), line("b1", "b"), line("a2", "a")];
+        let flows = flows(&lines);
+        assert_eq!(flows.len(), 2);
+        assert_eq!(flows[0].text, "a1\na2\n");
+        assert_eq!(flows[0].line_at(4), 2);
+        assert_eq!(flows[0].line_start(4), 3);
+    }
+
+    #[test]
+    fn a_word_that_the_terminal_cut_is_whole_again() {
+        let cut = format!("{}alloc", "x".repeat(75));
+        let flows = flows(&[line(&cut, ""), line("ate 2 GiB", "")]);
+        assert!(flows[0].text.contains("allocate 2 GiB"));
+    }
+
+    #[test]
+    fn equally_long_lines_that_begin_alike_stay_lines() {
+        let one = format!("Loss.cu:1: {}a", "x".repeat(70));
+        let flows = flows(&[line(&one, ""), line(&one, "")]);
+        assert_eq!(flows[0].text.lines().count(), 2);
+    }
+}

@@ -1,0 +1,27 @@
+//! Log text made plain: what a terminal, a launcher, a container runtime or a person's e-mail put around and into
+//! the machine's words is taken off again, and the original line stays known.
+//!
+//! Bytes of an excerpt become [`Line`]s (no escapes, no carriage returns, no prefixes), lines of one stream become
+//! a [`Flow`] that signatures are matched against. Nothing here knows any error.
+
+mod flow;
+mod plain;
+mod prefix;
+
+pub use flow::{Flow, flows};
+pub use plain::lines;
+
+/// One line as its program printed it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Line {
+    /// In the file, counted from 1.
+    pub number: u64,
+    pub text: String,
+    /// Who printed it, where a prefix tells; lines of one writer have the same.
+    pub writer: String,
+    pub rank: Option<u32>,
+    /// As it was written before the line.
+    pub time: Option<String>,
+    /// Source text that a traceback shows, not output.
+    pub is_code: bool,
+}

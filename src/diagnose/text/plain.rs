@@ -1,0 +1,181 @@
+//! Bytes to lines: escapes, carriage returns, JSON escapes, curly quotes, and everything invisible go.
+
+use super::{Line, prefix};
+
+/// A line is cut into pieces of this many bytes: a 1 GB line is many lines.
+const MAX_LINE: usize = 64 * 1024;
+
+/// The lines of an excerpt whose first line is number `first` of its file.
+#[must_use]
+pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
+        for piece in raw.chunks(MAX_LINE) {
+            for text in clean(piece).split('\n') {
+                lines.push(prefix::taken_off(text.trim_end(), number));
+            }
+        }
+    }
+    without_lone_numbers(&mut lines);
+    mark_code(&mut lines);
+    lines
+}
+
+/// `3: text` is a rank's (`srun --label`) only where most lines have one.
+fn without_lone_numbers(lines: &mut [Line]) {
+    let labelled = |line: &Line| prefix::label(&line.text).is_some();
+    let count = lines.iter().filter(|line| labelled(line)).count();
+    let filled = lines.iter().filter(|line| !line.text.is_empty()).count();
+    if count < 2 || count * 10 < filled * 7 {
+        return;
+    }
+    for line in lines {
+        if let Some((rank, rest)) = prefix::label(&line.text) {
+            line.rank = Some(rank);
+            line.writer = format!("rank {rank}");
+            line.text = rest.to_owned();
+        }
+    }
+}
+
+/// What follows `File "train.py", line 57, in step` is the source there.
+fn mark_code(lines: &mut [Line]) {
+    for i in 1..lines.len() {
+        let (before, line) = lines.split_at_mut(i);
+        let (before, line) = (&before[i - 1], &mut line[0]);
+        let trimmed = line.text.trim_start();
+        let indented = trimmed.len() < line.text.len();
+        let after_frame = before.text.trim_start().starts_with("File \"")
+            && before.text.contains(", line ")
+            && before.writer == line.writer;
+        let is_carets = !trimmed.is_empty() && trimmed.bytes().all(|b| b == b'^' || b == b'~');
+        line.is_code = (after_frame && indented && !trimmed.starts_with("File \"")) || is_carets;
+    }
+}
+
+/// Text without what only terminals and encoders want; line breaks inside it are new lines.
+fn clean(raw: &[u8]) -> String {
+    let text = String::from_utf8_lossy(raw);
+    let text = unescaped(&text);
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\x1b' => skip_escape(&mut chars),
+            '\r' => out.push('\n'),
+            '\u{2018}' | '\u{2019}' | '\u{201b}' | '\u{b4}' => out.push('\''),
+            '\u{201c}' | '\u{201d}' => out.push('"'),
+            '\u{a0}' | '\u{3000}' | '\t' => out.push(' '),
+            '\n' => out.push('\n'),
+            c if c.is_control() || is_invisible(c) => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fffd}')
+}
+
+/// After ESC: `[` … final byte, `]` … BEL or ESC `\`, or one more character.
+fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.peek() {
+        Some('[') => {
+            chars.next();
+            while let Some(&c) = chars.peek() {
+                // Anything but a parameter ends it; a damaged one costs no more than its own characters.
+                if !c.is_ascii() || c.is_control() {
+                    return;
+                }
+                chars.next();
+                if ('@'..='~').contains(&c) {
+                    return;
+                }
+            }
+        }
+        Some(']') => {
+            for c in chars.by_ref() {
+                if c == '\x07' || c == '\\' {
+                    return;
+                }
+            }
+        }
+        Some('(' | ')') => {
+            chars.next();
+            chars.next();
+        }
+        _ => {
+            chars.next();
+        }
+    }
+}
+
+/// Text inside JSON (or a Python repr) has its line breaks and quotes written out.
+fn unescaped(text: &str) -> std::borrow::Cow<'_, str> {
+    let is_json = text.contains("\\\"") || text.contains("\":") || text.contains("\": ");
+    let colours = ["\\u001b[", "\\x1b[", "\\033[", "#033["];
+    let has_colour = colours.iter().any(|c| text.contains(c));
+    if !has_colour && !(is_json && (text.contains("\\n") || text.contains("\\\""))) {
+        return text.into();
+    }
+    let mut out = text.to_owned();
+    for colour in colours {
+        out = out.replace(colour, "\x1b[");
+    }
+    if is_json {
+        for (written, meant) in [
+            ("\\r", ""),
+            ("\\n", "\n"),
+            ("\\t", " "),
+            ("\\\"", "\""),
+            ("\\u003c", "<"),
+            ("\\u003e", ">"),
+            ("\\u0026", "&"),
+            ("\\u0027", "'"),
+        ] {
+            out = out.replace(written, meant);
+        }
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(raw: &[u8]) -> Vec<String> {
+        lines(raw, 1).into_iter().map(|l| l.text).collect()
+    }
+
+    #[test]
+    fn escapes_bars_and_curly_quotes_go() {
+        assert_eq!(
+            texts(b"\x1b[0;31mOutOfMemoryError\x1b[0m: CUDA\x1b]0;title\x07 out"),
+            ["OutOfMemoryError: CUDA out"]
+        );
+        assert_eq!(texts(b" 10%|#  | 1/10\rRuntimeError: x"), [" 10%|#  | 1/10", "RuntimeError: x"]);
+        assert_eq!(texts("Assertion \u{2018}a < b\u{2019} failed".as_bytes()), ["Assertion 'a < b' failed"]);
+    }
+
+    #[test]
+    fn text_inside_json_is_read_as_it_was() {
+        assert_eq!(
+            texts(br#"{"log":"RuntimeError: CUDA error\nSee \"x\"","stream":"stderr"}"#),
+            [r#"{"log":"RuntimeError: CUDA error"#, r#"See "x"","stream":"stderr"}"#]
+        );
+    }
+
+    #[test]
+    fn bytes_of_any_kind_are_lines_and_nothing_worse() {
+        assert_eq!(texts(b"a\0b\xff\xfec\x08d\x1b"), ["abcd"]);
+        assert_eq!(texts(b"\x1b[\x1b[31"), [""]);
+    }
+
+    #[test]
+    fn the_source_in_a_traceback_is_no_output() {
+        let raw = b"  File \"a.py\", line 3, in f\n    raise RuntimeError(\"CUDA error: x\")\nRuntimeError: y";
+        let code: Vec<bool> = lines(raw, 1).iter().map(|l| l.is_code).collect();
+        assert_eq!(code, [false, true, false]);
+    }
+}

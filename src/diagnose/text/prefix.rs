@@ -1,0 +1,154 @@
+//! What launchers, containers, loggers and mailers write before a line: who wrote it, and when.
+
+use std::sync::OnceLock;
+
+use regex::{Regex, RegexBuilder};
+
+use super::Line;
+
+/// How many prefixes stand before one line at most: docker, time, launcher, rank, box.
+const MAX_PREFIXES: usize = 6;
+
+/// One kind of prefix. A group `rank` or `writer` names who wrote the line, `time` when.
+const PREFIXES: &[&str] = &[
+    // torch >= 2.3 `[rank3]:`, also with its bracket lost; torchrun `[default3]:`, `[trainer3]:`.
+    r"^\[?(?:rank|Rank |default|trainer|worker)(?<rank>\d{1,6})\]: ?",
+    // Open MPI `[1,3]<stderr>:`.
+    r"^\[\d+,(?<rank>\d{1,6})\]<(?:stdout|stderr)>: ?",
+    // Ray `(RayWorker pid=12, ip=…)`, vLLM `(EngineCore_0 pid=12)`, `(VllmWorker rank=1 pid=12)`.
+    r"^\((?<writer>[A-Za-z][\w.:() -]{0,80}?(?: rank=(?<rank>\d{1,6}))?[ ,]+pid=\d+)(?:, ip=[0-9a-fA-F.:]{1,64})?\) ?",
+    // docker compose `svc-1  | `.
+    r"^(?<writer>[\w.-]{1,64}[-_]\d{1,4}) +\| ?",
+    // syslog and journald: `Nov 20 12:00:00 host python[12]: `.
+    r"^(?<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) [\w.-]{1,128} (?<writer>[\w./@:-]{1,64}?)(?:\[\d+\])?: ",
+    // dmesg: `[ 123.456789] `, `[Tue Nov  3 12:00:00 2026] `, `<3>`.
+    r"^(?:<\d{1,2}>)?\[ {0,8}\d{1,9}\.\d{3,6}\] ",
+    r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
+    // ISO times, with Kubernetes' `stderr F ` after them.
+    r"^\[?(?<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?(?: |$)(?:(?:stdout|stderr) [FP] )?",
+    // pytest's `E   `.
+    r"^E {3,}",
+];
+
+/// What boxes are drawn with.
+const SIDES: [char; 4] = ['│', '┃', '║', '|'];
+
+/// The line without its prefixes; empty where it only draws a frame.
+pub(super) fn taken_off(text: &str, number: u64) -> Line {
+    let mut line = Line {
+        number,
+        ..Line::default()
+    };
+    let mut rest = text;
+    for _ in 0..MAX_PREFIXES {
+        let Some(after) = one(rest, &mut line) else {
+            break;
+        };
+        rest = after;
+    }
+    let mut text = unboxed(rest);
+    if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
+        text = "";
+    }
+    text.clone_into(&mut line.text);
+    line
+}
+
+/// Without the sides of a box around it.
+fn unboxed(text: &str) -> &str {
+    let inner = text.trim_start();
+    match inner.strip_prefix(SIDES) {
+        Some(inner) => {
+            let inner = inner.trim_end().trim_end_matches(SIDES).trim_end();
+            inner.strip_prefix(' ').unwrap_or(inner)
+        }
+        None => text,
+    }
+}
+
+/// Takes one prefix off and notes what it tells.
+fn one<'a>(text: &'a str, line: &mut Line) -> Option<&'a str> {
+    // Most lines begin with a letter or a space, and have none.
+    let first = text.chars().next()?;
+    if first == '>' {
+        return quote(text);
+    }
+    for prefix in compiled() {
+        let Some(found) = prefix.captures(text) else {
+            continue;
+        };
+        if let Some(rank) = found.name("rank") {
+            line.rank = rank.as_str().parse().ok();
+        }
+        if let Some(time) = found.name("time") {
+            line.time.get_or_insert_with(|| time.as_str().to_owned());
+        }
+        if let Some(writer) = found.name("writer").or_else(|| found.name("rank")) {
+            line.writer = writer.as_str().to_owned();
+        }
+        return Some(&text[found.get(0)?.end()..]);
+    }
+    None
+}
+
+/// `> text`, as in a mail; `>>> ` is Python's prompt, and what follows it was typed.
+fn quote(text: &str) -> Option<&str> {
+    (!text.starts_with(">>>")).then(|| text[1..].strip_prefix(' ').unwrap_or(&text[1..]))
+}
+
+/// `3: text`.
+pub(super) fn label(text: &str) -> Option<(u32, &str)> {
+    let (number, rest) = text.trim_start().split_once(": ")?;
+    (number.len() <= 5 && number.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| Some((number.parse().ok()?, rest)))?
+}
+
+fn compiled() -> &'static [Regex] {
+    static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
+    COMPILED.get_or_init(|| {
+        // A pattern that does not compile is found by the test below; it must not end the program.
+        let ascii = |p: &&str| RegexBuilder::new(p).unicode(false).build().ok();
+        PREFIXES.iter().filter_map(|p| ascii(&p)).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_compiles() {
+        assert_eq!(compiled().len(), PREFIXES.len());
+    }
+
+    #[test]
+    fn who_wrote_a_line_and_when_is_known_without_its_prefix() {
+        for (raw, rank, text) in [
+            ("[rank3]: RuntimeError: x", Some(3), "RuntimeError: x"),
+            ("rank1]: RuntimeError: x", Some(1), "RuntimeError: x"),
+            ("[default0]:RuntimeError: x", Some(0), "RuntimeError: x"),
+            ("[default0]: RuntimeError: x", Some(0), "RuntimeError: x"),
+            ("[1,2]<stderr>:RuntimeError: x", Some(2), "RuntimeError: x"),
+            ("(RayWorker pid=12, ip=10.0.0.1) x", None, "x"),
+            ("(VllmWorker rank=1 pid=12) x", Some(1), "x"),
+            ("trainer-1  | x", None, "x"),
+            ("Nov 20 12:00:00 node kernel: NVRM: Xid", None, "NVRM: Xid"),
+            ("[12345.678901] NVRM: Xid", None, "NVRM: Xid"),
+            ("2026-11-20T12:00:00.123Z stderr F x", None, "x"),
+            ("2026-11-20 12:00:00,123 x", None, "x"),
+            ("E   RuntimeError: x", None, "RuntimeError: x"),
+            ("> > RuntimeError: x", None, "RuntimeError: x"),
+            ("│ RuntimeError: x      │", None, "RuntimeError: x"),
+            ("plain: text", None, "plain: text"),
+        ] {
+            let line = taken_off(raw, 1);
+            assert_eq!((line.rank, line.text.as_str()), (rank, text), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_label_is_a_number_and_a_colon() {
+        assert_eq!(label("11: x"), Some((11, "x")));
+        assert_eq!(label("line 11: x"), None);
+    }
+}
