@@ -31,7 +31,10 @@ impl Catalogue {
         for (id, text) in files {
             match Card::parse(text) {
                 Ok(card) if card.id == id => cards.push(card),
-                Ok(card) => faults.push(format!("{id}: its id is {:?}, not the file's name", card.id)),
+                Ok(card) => faults.push(format!(
+                    "{id}: its id is {:?}, not the file's name",
+                    card.id
+                )),
                 Err(error) => faults.push(format!("{id}: {error}")),
             }
         }
@@ -41,7 +44,8 @@ impl Catalogue {
             cards,
         };
         let wrong = catalogue.signatures.faults();
-        let named = |(card, fault): (usize, String)| format!("{}: {fault}", catalogue.cards[card].id);
+        let named =
+            |(card, fault): (usize, String)| format!("{}: {fault}", catalogue.cards[card].id);
         faults.extend(wrong.into_iter().map(named));
         (catalogue, faults)
     }
@@ -65,11 +69,17 @@ impl Catalogue {
 /// Gives cards that share another's text its labels; says which name a card that is not there.
 fn share(cards: &mut [Card]) -> Vec<String> {
     let mut faults = Vec::new();
-    let labels: Vec<_> = cards.iter().map(|c| (c.id.clone(), c.labels.clone())).collect();
+    let labels: Vec<_> = cards
+        .iter()
+        .map(|c| (c.id.clone(), c.labels.clone()))
+        .collect();
     for card in cards {
         let Some(owner) = &card.shares else { continue };
         match labels.iter().find(|(id, _)| id == owner) {
-            None => faults.push(format!("{}: it shares the text of {owner}, which is no card", card.id)),
+            None => faults.push(format!(
+                "{}: it shares the text of {owner}, which is no card",
+                card.id
+            )),
             Some((_, labels)) => {
                 for (field, label) in labels {
                     card.labels.entry(field).or_insert_with(|| label.clone());

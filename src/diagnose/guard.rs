@@ -9,19 +9,49 @@ use std::ops::Range;
 
 /// What stands before an error in source text, in a list or in a command.
 const CODE: &[&str] = &[
-    "in str(", "raise ", "print(", "printf", "assert ", "except ", "logger.", "logging.", "#define", "//", "grep ", "git ",
-    "echo ", "if \"", "if '", "elif ", "return ", "pytest.raises", "match=", "std::", "TORCH_CHECK", "def test_", "::test_",
-    "warnings.", "case ", "assertRaises", "const ", "static ", "fn ",
+    "in str(",
+    "raise ",
+    "print(",
+    "printf",
+    "assert ",
+    "except ",
+    "logger.",
+    "logging.",
+    "#define",
+    "//",
+    "grep ",
+    "git ",
+    "echo ",
+    "if \"",
+    "if '",
+    "elif ",
+    "return ",
+    "pytest.raises",
+    "match=",
+    "std::",
+    "TORCH_CHECK",
+    "def test_",
+    "::test_",
+    "warnings.",
+    "case ",
+    "assertRaises",
+    "const ",
+    "static ",
+    "fn ",
 ];
 
 /// How a line of a document, a patch or a list begins.
-const LISTED: &[&str] = &["- ", "* ", "+ ", "# ", "## ", "### ", "| ", "@@ ", "diff ", "commit ", "* [", "1. "];
+const LISTED: &[&str] = &[
+    "- ", "* ", "+ ", "# ", "## ", "### ", "| ", "@@ ", "diff ", "commit ", "* [", "1. ",
+];
 
 /// Whether the match `at`, on the line that begins at `line`, was printed as an error.
 #[must_use]
 pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words: bool) -> bool {
     let before = super::signature::slice(text, line, at.start);
-    let line_end = text[at.end.min(text.len())..].find('\n').map_or(text.len(), |n| at.end + n);
+    let line_end = text[at.end.min(text.len())..]
+        .find('\n')
+        .map_or(text.len(), |n| at.end + n);
     let after = super::signature::slice(text, at.end, line_end);
     if CODE.iter().any(|c| before.contains(c)) {
         return false;
@@ -43,16 +73,25 @@ fn is_quoted(before: &str, after: &str) -> bool {
     };
     // JSON and reprs hold whole messages: `"message": "CUDA error…`, `RuntimeError('CUDA error…`.
     let whole = before.ends_with(": \"") || before.ends_with("=\"") || before.ends_with("Error(\"");
-    let whole = whole || before.ends_with("Error('") || before.ends_with(":\"") || before.ends_with("failure '");
+    let whole = whole
+        || before.ends_with("Error('")
+        || before.ends_with(":\"")
+        || before.ends_with("failure '");
     let close = if open == '(' { ')' } else { open };
     !whole && after.contains(close)
 }
 
 /// Words run up to the match without a colon, a bracket or a dash that would end a prefix.
 fn is_sentence(before: &str) -> bool {
-    let tail = before.rsplit([':', ']', '|', '>', ';', '=']).next().unwrap_or_default();
+    let tail = before
+        .rsplit([':', ']', '|', '>', ';', '='])
+        .next()
+        .unwrap_or_default();
     // A bar or another rank's line may stand before it without a break.
-    let words = tail.split_whitespace().filter(|w| w.chars().all(|c| c.is_ascii_lowercase() || "',-".contains(c)));
+    let words = tail.split_whitespace().filter(|w| {
+        w.chars()
+            .all(|c| c.is_ascii_lowercase() || "',-".contains(c))
+    });
     words.count() >= 2
 }
 

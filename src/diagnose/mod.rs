@@ -11,8 +11,12 @@
 
 pub mod card;
 pub mod catalogue;
+pub mod evidence;
 pub mod fields;
 mod guard;
+pub mod scan;
 pub mod signature;
+pub mod tables;
 pub mod template;
 pub mod text;
+pub mod traceback;

@@ -16,6 +16,16 @@ const NEAR: usize = 400;
 /// Of one signature in one excerpt; a kernel that fails prints a line for each thread.
 const MAX_MATCHES: usize = 20_000;
 
+/// The line of a failed assertion: CUDA's on Linux and Windows, the verbose build's, ROCm's (KNOWLEDGE: `MACRO`,
+/// c10/macros/Macros.h). Templated kernels print their whole signature, so the kernel is what stands before `block:`.
+const ASSERT: &str = concat!(
+    r#"(?<kernel_file>(?:[A-Za-z]:)?[^\s:"'`()]+\.\w{1,5}):(?<kernel_line>\d+): "#,
+    r"(?:(?:(?<kernel>[^\n]{1,600}?): ?)?block: \[(?<block>\d+, ?\d+, ?\d+)\], ",
+    r"thread: \[(?<thread>\d+, ?\d+, ?\d+)\][,:]? ",
+    r#"Assertion (?:[`'"](?<assertion>(?s:.){1,400}?)[`'"] failed|failed: [`'](?<assertion_2>[^`'\n]{1,300})[`'])"#,
+    r"|(?:(?<kernel_2>[^\n]{1,600}?): )?Device-side assertion [`'](?<assertion_3>[^\n]{1,300}?)[`'] failed)",
+);
+
 /// A regular expression of a card, compiled when first needed: most are not, and a short log shall not wait for them.
 #[derive(Debug)]
 pub struct Pattern {
@@ -106,7 +116,9 @@ impl Signatures {
         }
         let extracts = cards.iter().map(|card| {
             let extracts = card.extracts.iter();
-            extracts.map(|e| (Pattern::new(&e.r#match), e.reach)).collect()
+            extracts
+                .map(|e| (Pattern::new(&e.r#match), e.reach))
+                .collect()
         });
         Self {
             rules,
@@ -209,7 +221,10 @@ fn read_beside(pattern: &Pattern, text: &str, from: usize, one: &mut Match) {
     for captures in regex.captures_iter(text.as_bytes()).take(64) {
         let (found, places) = named(regex, &captures);
         if let Some(process) = other_process(&found) {
-            let others = one.found.entry("other_processes").or_insert_with(|| Vec::<u8>::new().into());
+            let others = one
+                .found
+                .entry("other_processes")
+                .or_insert_with(|| Vec::<u8>::new().into());
             if let Some(others) = others.as_array_mut() {
                 others.push(process);
             }
@@ -220,7 +235,8 @@ fn read_beside(pattern: &Pattern, text: &str, from: usize, one: &mut Match) {
         }
         for (name, range) in places {
             if !one.places.iter().any(|(known, _)| *known == name) {
-                one.places.push((name, range.start + from..range.end + from));
+                one.places
+                    .push((name, range.start + from..range.end + from));
             }
         }
     }
@@ -234,7 +250,13 @@ fn other_process(found: &Found) -> Option<serde_json::Value> {
 }
 
 fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
-    let order = |m: &Match| (cards[m.card].order, m.weak, std::cmp::Reverse(m.end - m.start));
+    let order = |m: &Match| {
+        (
+            cards[m.card].order,
+            m.weak,
+            std::cmp::Reverse(m.end - m.start),
+        )
+    };
     matches.sort_by(|a, b| order(a).cmp(&order(b)).then(a.start.cmp(&b.start)));
     // (start, end) of what is kept, by start: only neighbours can overlap.
     let mut kept = std::collections::BTreeMap::new();
@@ -259,7 +281,9 @@ fn named(regex: &Regex, captures: &Captures<'_>) -> (Found, Places) {
             continue;
         };
         // `rank_2`: a field that an expression holds in several places.
-        let field = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('_');
+        let field = name
+            .trim_end_matches(|c: char| c.is_ascii_digit())
+            .trim_end_matches('_');
         let text = String::from_utf8_lossy(group.as_bytes());
         if let Some(value) = fields::read(field, &text) {
             places.push((field.to_owned(), group.range()));
@@ -284,7 +308,8 @@ fn builder(source: &str) -> RegexBuilder {
 
 /// The expression behind what a card writes.
 fn expanded(written: &str) -> String {
-    let written = written.replace("{SIZE}", &format!("(?:{})", fields::SIZE.replace(' ', "\u{1}")));
+    let size = format!("(?:{})", fields::SIZE.replace(' ', "\u{1}"));
+    let written = written.replace("{SIZE}", &size).replace("{ASSERT}", ASSERT);
     let mut out = String::with_capacity(written.len() * 2);
     let mut in_class = false;
     let mut chars = written.chars();
@@ -318,7 +343,9 @@ mod tests {
     #[test]
     fn a_space_is_any_white_space_and_a_size_has_its_unit() {
         let pattern = Pattern::new("allocate (?<requested_bytes>{SIZE})[. ]");
-        let found = pattern.groups("allocate\n   2.00 GiB. GPU").expect("it matches");
+        let found = pattern
+            .groups("allocate\n   2.00 GiB. GPU")
+            .expect("it matches");
         assert_eq!(found["requested_bytes"], 2_u64 << 30);
         assert!(Pattern::new("a ?b").is_in("ab"));
     }

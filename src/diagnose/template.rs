@@ -48,9 +48,9 @@ fn is_name(name: &str) -> bool {
 #[must_use]
 pub fn shown(name: &str, value: &Value) -> String {
     match value {
-        Value::Number(n) if name.ends_with("_bytes") => {
-            n.as_u64().map_or_else(|| n.to_string(), |b| Bytes(b).to_string())
-        }
+        Value::Number(n) if name.ends_with("_bytes") => n
+            .as_u64()
+            .map_or_else(|| n.to_string(), |b| Bytes(b).to_string()),
         Value::String(s) => s.clone(),
         other => other.to_string(),
     }

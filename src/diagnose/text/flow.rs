@@ -44,11 +44,14 @@ pub fn flows(lines: &[Line]) -> Vec<Flow> {
     let mut writers: Vec<&str> = Vec::new();
     let mut flows: Vec<Flow> = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        let at = writers.iter().position(|w| *w == line.writer).unwrap_or_else(|| {
-            writers.push(&line.writer);
-            flows.push(Flow::default());
-            writers.len() - 1
-        });
+        let at = writers
+            .iter()
+            .position(|w| *w == line.writer)
+            .unwrap_or_else(|| {
+                writers.push(&line.writer);
+                flows.push(Flow::default());
+                writers.len() - 1
+            });
         let flow = &mut flows[at];
         flow.starts.push((flow.text.len(), index));
         if line.is_code {
@@ -57,7 +60,9 @@ pub fn flows(lines: &[Line]) -> Vec<Flow> {
             continue;
         }
         flow.text.push_str(&line.text);
-        let next = lines[index + 1..].iter().find(|next| next.writer == line.writer);
+        let next = lines[index + 1..]
+            .iter()
+            .find(|next| next.writer == line.writer);
         if !next.is_some_and(|next| goes_on(&line.text, &next.text, width)) {
             flow.text.push('\n');
         }

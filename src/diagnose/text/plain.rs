@@ -154,15 +154,24 @@ mod tests {
             texts(b"\x1b[0;31mOutOfMemoryError\x1b[0m: CUDA\x1b]0;title\x07 out"),
             ["OutOfMemoryError: CUDA out"]
         );
-        assert_eq!(texts(b" 10%|#  | 1/10\rRuntimeError: x"), [" 10%|#  | 1/10", "RuntimeError: x"]);
-        assert_eq!(texts("Assertion \u{2018}a < b\u{2019} failed".as_bytes()), ["Assertion 'a < b' failed"]);
+        assert_eq!(
+            texts(b" 10%|#  | 1/10\rRuntimeError: x"),
+            [" 10%|#  | 1/10", "RuntimeError: x"]
+        );
+        assert_eq!(
+            texts("Assertion \u{2018}a < b\u{2019} failed".as_bytes()),
+            ["Assertion 'a < b' failed"]
+        );
     }
 
     #[test]
     fn text_inside_json_is_read_as_it_was() {
         assert_eq!(
             texts(br#"{"log":"RuntimeError: CUDA error\nSee \"x\"","stream":"stderr"}"#),
-            [r#"{"log":"RuntimeError: CUDA error"#, r#"See "x"","stream":"stderr"}"#]
+            [
+                r#"{"log":"RuntimeError: CUDA error"#,
+                r#"See "x"","stream":"stderr"}"#
+            ]
         );
     }
 

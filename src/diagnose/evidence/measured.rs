@@ -1,0 +1,133 @@
+//! Evidence from what was measured before the failure; a log alone has none of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Case, Evidence, Finding};
+use crate::model::units::{Bytes, Millis};
+
+/// What the dashboard, or a watched run, knows about the time before; every part may be missing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Measured {
+    /// How long the process was watched.
+    pub watched: Option<Millis>,
+    /// Growth of the low-water mark of allocated memory, bytes a minute.
+    pub allocated_growth: Option<f64>,
+    /// Growth of reserved memory with allocated memory flat, bytes a minute.
+    pub reserved_growth: Option<f64>,
+    /// The last peak by the median of the peaks before it.
+    pub spike: Option<f64>,
+    /// Optimizer steps done.
+    pub steps: Option<u64>,
+    /// How often the allocator flushed its cache in the minutes before.
+    pub retries: Option<u64>,
+    /// The largest free block of the cache at the failure.
+    pub largest_hole: Option<Bytes>,
+    /// What other processes on the GPU took in the minute before.
+    pub others_grew: Option<Bytes>,
+}
+
+/// A rise below this is noise (bytes a minute).
+const GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
+/// A peak this much above the usual one is a spike.
+const SPIKE: f64 = 1.15;
+
+pub(super) const EVIDENCE: &[Evidence] = &[
+    Evidence {
+        name: "grows",
+        judge: grows,
+    },
+    Evidence {
+        name: "spike",
+        judge: spike,
+    },
+    Evidence {
+        name: "first-step",
+        judge: first_step,
+    },
+    Evidence {
+        name: "retries-rose",
+        judge: retries,
+    },
+    Evidence {
+        name: "other-grew",
+        judge: others,
+    },
+    Evidence {
+        name: "largest-hole-small",
+        judge: hole,
+    },
+];
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn a_minute(bytes: f64) -> Bytes {
+    Bytes(bytes.max(0.0) as u64)
+}
+
+fn grows(case: &Case<'_>) -> Finding {
+    match case.measured.allocated_growth {
+        Some(growth) if growth > GROWTH => Finding::For(format!(
+            "the low-water mark of allocated rose {} a minute",
+            a_minute(growth)
+        )),
+        Some(growth) => Finding::Against(format!(
+            "the low-water mark of allocated rose {} a minute",
+            a_minute(growth)
+        )),
+        None => Finding::Silent,
+    }
+}
+
+fn spike(case: &Case<'_>) -> Finding {
+    match case.measured.spike {
+        Some(spike) if spike > SPIKE => {
+            Finding::For(format!("the last peak was {spike:.2} times the usual one"))
+        }
+        Some(spike) => {
+            Finding::Against(format!("the last peak was {spike:.2} times the usual one"))
+        }
+        None => Finding::Silent,
+    }
+}
+
+fn first_step(case: &Case<'_>) -> Finding {
+    match case.measured.steps {
+        Some(steps) if steps <= 1 => Finding::For(format!("{steps} steps were done")),
+        Some(steps) => Finding::Against(format!("{steps} steps were done before")),
+        None => Finding::Silent,
+    }
+}
+
+fn retries(case: &Case<'_>) -> Finding {
+    match case.measured.retries {
+        Some(0) => Finding::Against("the cache was not flushed before".into()),
+        Some(n) => Finding::For(format!("the cache was flushed {n} times before")),
+        None => Finding::Silent,
+    }
+}
+
+fn others(case: &Case<'_>) -> Finding {
+    match case.measured.others_grew {
+        Some(Bytes(0)) => Finding::Against("no other process grew in the minute before".into()),
+        Some(bytes) => Finding::For(format!(
+            "other processes took {bytes} more in the minute before"
+        )),
+        None => Finding::Silent,
+    }
+}
+
+fn hole(case: &Case<'_>) -> Finding {
+    let wanted = case
+        .found
+        .get("requested_bytes")
+        .and_then(serde_json::Value::as_u64);
+    let Some((hole, wanted)) = case.measured.largest_hole.zip(wanted) else {
+        return Finding::Silent;
+    };
+    let words = format!("the largest hole was {hole}, {} wanted", Bytes(wanted));
+    if hole.0 < wanted {
+        Finding::For(words)
+    } else {
+        Finding::Against(words)
+    }
+}

@@ -1,0 +1,408 @@
+//! Evidence from the figures that PyTorch puts into its out-of-memory text.
+//!
+//! `REQ` is the segment that PyTorch asked the driver for; what it says is reserved but unallocated is what was left
+//! after it had given every whole free segment back (CUDACachingAllocator.cpp: the message is built after the
+//! flush), so it lies in pieces beside live tensors.
+
+use super::{Case, Evidence, Finding};
+use crate::model::units::Bytes;
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+/// What a CUDA context and its libraries take, at most, where the text does not say (518 MiB on an H200 with torch
+/// 2.11, more with cuDNN and NCCL loaded).
+const CONTEXT: u64 = GIB;
+
+pub(super) const EVIDENCE: &[Evidence] = &[
+    Evidence {
+        name: "no-sizes",
+        judge: no_sizes,
+    },
+    Evidence {
+        name: "over-limit",
+        judge: over_limit,
+    },
+    Evidence {
+        name: "free-suffices",
+        judge: free_suffices,
+    },
+    Evidence {
+        name: "holes-suffice",
+        judge: holes_suffice,
+    },
+    Evidence {
+        name: "holes-nearly",
+        judge: holes_nearly,
+    },
+    Evidence {
+        name: "compaction-fails",
+        judge: compaction_fails,
+    },
+    Evidence {
+        name: "other-processes-hold",
+        judge: others_hold,
+    },
+    Evidence {
+        name: "other-processes-share",
+        judge: others_share,
+    },
+    Evidence {
+        name: "non-pytorch-large",
+        judge: non_pytorch,
+    },
+    Evidence {
+        name: "private-pools",
+        judge: private_pools,
+    },
+    Evidence {
+        name: "request-large",
+        judge: request_large,
+    },
+    Evidence {
+        name: "request-beyond-card",
+        judge: request_beyond_card,
+    },
+    Evidence {
+        name: "request-absurd",
+        judge: request_absurd,
+    },
+    Evidence {
+        name: "oversubscribed",
+        judge: oversubscribed,
+    },
+    Evidence {
+        name: "not-attributable",
+        judge: not_attributable,
+    },
+    Evidence {
+        name: "mig-size",
+        judge: mig,
+    },
+    Evidence {
+        name: "live-tensors-fill",
+        judge: live_tensors_fill,
+    },
+    Evidence {
+        name: "card-full",
+        judge: card_full,
+    },
+];
+
+/// The figures by their short names; each only where the text holds it.
+struct Oom {
+    req: Option<u64>,
+    tot: Option<u64>,
+    free: Option<u64>,
+    al: Option<u64>,
+    /// Reserved and in no tensor.
+    ru: Option<u64>,
+    lim: Option<u64>,
+    this: Option<u64>,
+    pp: Option<u64>,
+    others: u64,
+}
+
+impl Oom {
+    fn of(case: &Case<'_>) -> Self {
+        let get = |name: &str| case.found.get(name).and_then(serde_json::Value::as_u64);
+        let al = get("allocated_bytes");
+        let others = case.found.get("other_processes").and_then(|o| o.as_array());
+        let others = others.map_or(0, |all| {
+            all.iter().filter_map(|p| p["bytes"].as_u64()).sum()
+        });
+        Self {
+            req: get("requested_bytes"),
+            tot: get("total_bytes"),
+            free: get("free_bytes"),
+            al,
+            ru: get("reserved_unallocated_bytes")
+                .or_else(|| Some(get("reserved_bytes")?.saturating_sub(al?))),
+            lim: get("allowed_bytes"),
+            this: get("process_bytes"),
+            pp: get("private_pool_bytes"),
+            others,
+        }
+    }
+
+    fn reserved(&self) -> Option<u64> {
+        Some(self.al? + self.ru?)
+    }
+
+    /// Used, and by nobody the text names.
+    fn unseen(&self) -> Option<u64> {
+        let this = match self.this {
+            Some(this) => this,
+            None => self.reserved().or(self.al)? + CONTEXT,
+        };
+        let known = self.free? + this + self.others;
+        Some(self.tot?.saturating_sub(known))
+    }
+
+    /// Held by others, named or not.
+    fn elsewhere(&self) -> Option<u64> {
+        Some(self.others + self.unseen()?)
+    }
+}
+
+fn when(holds: Option<bool>, says: impl FnOnce() -> Option<String>) -> Finding {
+    match holds {
+        Some(true) => says().map_or(Finding::Silent, Finding::For),
+        _ => Finding::Silent,
+    }
+}
+
+fn b(bytes: u64) -> Bytes {
+    Bytes(bytes)
+}
+
+fn no_sizes(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let none = oom.req.is_none() && oom.al.is_none() && oom.tot.is_none();
+    when(Some(none), || Some("the text has no figures".into()))
+}
+
+fn over_limit(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    when(Some(oom.lim.is_some()), || {
+        let lim = oom.lim?;
+        Some(match oom.free {
+            Some(free) => format!("{} allowed, while the card had {} free", b(lim), b(free)),
+            None => format!("{} allowed", b(lim)),
+        })
+    })
+}
+
+fn free_suffices(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    when(oom.req.zip(oom.free).map(|(req, free)| free >= req), || {
+        Some(format!("{} free >= {} wanted", b(oom.free?), b(oom.req?)))
+    })
+}
+
+/// The holes alone would do, and are a share of the cache that is worth a change.
+fn fragmented(oom: &Oom) -> Option<bool> {
+    let (req, ru) = (oom.req?, oom.ru?);
+    Some(ru >= req && ru.saturating_mul(4) >= oom.reserved()?)
+}
+
+fn holes_suffice(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    match fragmented(&oom) {
+        Some(true) => when(Some(true), || {
+            Some(format!(
+                "{} idle in pieces >= {} wanted",
+                b(oom.ru?),
+                b(oom.req?)
+            ))
+        }),
+        _ => compaction_fails_against(&oom),
+    }
+}
+
+/// Even one perfect piece would not have been enough.
+fn compaction_fails_against(oom: &Oom) -> Finding {
+    let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
+        return Finding::Silent;
+    };
+    let sum = ru + oom.free.unwrap_or(0);
+    if oom.free.is_some() && sum < req {
+        return Finding::Against(format!(
+            "all of it in one piece, {}, is less than {} wanted",
+            b(sum),
+            b(req)
+        ));
+    }
+    Finding::Silent
+}
+
+fn holes_nearly(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let nearly = || {
+        let (req, ru) = (oom.req?, oom.ru?);
+        Some(ru >= req / 2 && fragmented(&oom) == Some(false))
+    };
+    when(nearly(), || {
+        Some(format!(
+            "{} idle in pieces, {} wanted",
+            b(oom.ru?),
+            b(oom.req?)
+        ))
+    })
+}
+
+fn compaction_fails(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let (Some(req), Some(free), Some(ru)) = (oom.req, oom.free, oom.ru) else {
+        return Finding::Silent;
+    };
+    if free + ru < req {
+        Finding::For(format!(
+            "{} free + {} idle < {} wanted",
+            b(free),
+            b(ru),
+            b(req)
+        ))
+    } else {
+        Finding::Silent
+    }
+}
+
+fn others_words(oom: &Oom) -> Option<String> {
+    let unseen = oom.unseen()?;
+    let tot = oom.tot?;
+    Some(match (oom.others, unseen) {
+        (0, unseen) => format!(
+            "{} of {} is held by nobody the text names",
+            b(unseen),
+            b(tot)
+        ),
+        (others, unseen) if unseen < GIB => {
+            format!("other processes hold {} of {}", b(others), b(tot))
+        }
+        (others, unseen) => {
+            format!(
+                "other processes hold {}, nobody named {} of {}",
+                b(others),
+                b(unseen),
+                b(tot)
+            )
+        }
+    })
+}
+
+/// Most of the card is somebody else's.
+fn others_hold(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let Some((elsewhere, tot)) = oom.elsewhere().zip(oom.tot) else {
+        return Finding::Silent;
+    };
+    if elsewhere > tot / 2 {
+        return when(Some(true), || others_words(&oom));
+    }
+    Finding::Silent
+}
+
+/// Without the others it would have fitted.
+fn others_share(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let (Some(elsewhere), Some(tot), Some(req), Some(free)) =
+        (oom.elsewhere(), oom.tot, oom.req, oom.free)
+    else {
+        return Finding::Silent;
+    };
+    let short = req.saturating_sub(free + oom.ru.unwrap_or(0));
+    if elsewhere >= short.max(1) && elsewhere > tot / 20 {
+        return when(Some(true), || others_words(&oom));
+    }
+    Finding::Against(format!("others hold {} of {}", b(elsewhere), b(tot)))
+}
+
+fn non_pytorch(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let Some((this, reserved)) = oom.this.zip(oom.reserved()) else {
+        return Finding::Silent;
+    };
+    let outside = this.saturating_sub(reserved);
+    if outside >= GIB {
+        Finding::For(format!("{} of this process is not PyTorch's", b(outside)))
+    } else {
+        Finding::Against(format!(
+            "only {} of this process is not PyTorch's",
+            b(outside)
+        ))
+    }
+}
+
+fn private_pools(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let large = oom
+        .pp
+        .zip(oom.al)
+        .map(|(pp, al)| pp.saturating_mul(10) >= al && pp >= 64 * MIB);
+    when(large, || {
+        Some(format!("{} is in private pools (CUDA graphs)", b(oom.pp?)))
+    })
+}
+
+fn request_large(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let large = oom.req.zip(oom.tot).map(|(req, tot)| req > tot / 4);
+    when(large, || {
+        Some(format!(
+            "{} wanted in one piece, a quarter of the card is {}",
+            b(oom.req?),
+            b(oom.tot? / 4)
+        ))
+    })
+}
+
+fn request_beyond_card(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    when(oom.req.zip(oom.tot).map(|(req, tot)| req > tot), || {
+        Some(format!(
+            "{} wanted, the card has {}",
+            b(oom.req?),
+            b(oom.tot?)
+        ))
+    })
+}
+
+fn request_absurd(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    if case.context.contains("more than 1EB memory") {
+        return Finding::For("more than 1 EB was wanted".into());
+    }
+    when(oom.req.zip(oom.tot).map(|(req, tot)| req / 4 > tot), || {
+        Some(format!(
+            "{} wanted, more than four times the card's {}",
+            b(oom.req?),
+            b(oom.tot?)
+        ))
+    })
+}
+
+fn oversubscribed(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    when(oom.al.zip(oom.tot).map(|(al, tot)| al > tot), || {
+        Some(format!(
+            "{} allocated on a card of {}",
+            b(oom.al?),
+            b(oom.tot?)
+        ))
+    })
+}
+
+fn not_attributable(case: &Case<'_>) -> Finding {
+    let holds = case.context.contains("17179869184.00 GiB");
+    when(Some(holds), || {
+        Some("17179869184.00 GiB stands for: the driver cannot tell".into())
+    })
+}
+
+fn mig(case: &Case<'_>) -> Finding {
+    let holds = [
+        "MIG-", " MIG ", "MIG 1g", "MIG 2g", "MIG 3g", "MIG 4g", "MIG 7g",
+    ];
+    when(Some(holds.iter().any(|m| case.context.contains(m))), || {
+        Some("the text names a MIG device".into())
+    })
+}
+
+fn live_tensors_fill(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let Some((al, tot)) = oom.al.zip(oom.tot) else {
+        return Finding::Silent;
+    };
+    if al > tot / 100 * 85 {
+        Finding::For(format!("live tensors hold {} of {}", b(al), b(tot)))
+    } else {
+        Finding::Silent
+    }
+}
+
+fn card_full(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    when(oom.free.map(|free| free < 100 * MIB), || {
+        Some(format!("{} free on the card", b(oom.free?)))
+    })
+}

@@ -1,0 +1,333 @@
+//! Finds the few places of a log that are worth reading, at memory speed and in bounded memory.
+//!
+//! A pass over the bytes looks for [`ANCHORS`], literals of which every signature holds one; around each an excerpt
+//! of whole lines is cut out. Only excerpts are ever decoded. A log without an incident costs its anchors' search and
+//! a count of its line breaks.
+
+use std::sync::OnceLock;
+
+use aho_corasick::packed;
+use memchr::{memchr, memchr_iter, memrchr};
+
+/// How much before an anchor belongs to its excerpt: a traceback, the lines of other threads.
+const BEFORE: usize = 12 * 1024;
+/// How much after it.
+const AFTER: usize = 6 * 1024;
+/// Anchors that follow each other make one excerpt up to this size.
+const MAX_EXCERPT: usize = 256 * 1024;
+/// The longest anchor less one: an anchor may lie across two pieces of input.
+const MAX_ANCHOR: usize = 32;
+
+/// Literals of which each signature holds at least one (a test takes every example's word for it). They are rare in
+/// ordinary logs. At most 64: more do not fit the vector search.
+pub const ANCHORS: &[&str] = &[
+    "ut of memory",
+    "OutOfMemory",
+    "Tried to allocate",
+    "CUDA error",
+    "CUDA driver",
+    "uda runtime error",
+    "CUDA runtime",
+    "THCudaCheck",
+    "CUDA_ERROR",
+    "cudaError",
+    "CUBLAS_STATUS",
+    "cublas",
+    "CUDNN_STATUS",
+    "cuDNN",
+    "ASSERT FAILED",
+    "Assertion ",
+    "device-side",
+    "evice-side assert",
+    "NVRM",
+    "Xid",
+    "NCCL error",
+    "ncclRemote",
+    "ncclSystem",
+    "ncclUnhandled",
+    "ncclI",
+    "Watchdog caught",
+    "watchdog",
+    "NCCL WARN",
+    "Killed",
+    "\u{5df2}\u{6740}\u{6b7b}",
+    "oom_kill",
+    "oom-kill",
+    "SIGKILL",
+    "OOMKilled",
+    "us error",
+    "DataLoader worker",
+    "egmentation fault",
+    "illegal memory",
+    "misaligned",
+    "esource exhausted",
+    "RESOURCE_EXHAUSTED",
+    "ran out of memory",
+    "failed to alloc",
+    "oo many open files",
+    "NVML",
+    "No CUDA",
+    "CUDA-capable",
+    "NVIDIA driver",
+    "kernel image",
+    "device ordinal",
+    "re-initialize CUDA",
+    "capturing",
+    "out of resource",
+    "KV cache",
+    "cache blocks",
+    "bad_alloc",
+    "annot allocate",
+    "Traceback (most",
+    "fallen off",
+    "nvidia-",
+    "exitcode",
+    "endezvous",
+    "unhandled",
+    "Unable to",
+];
+
+/// A part of a log, whole lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excerpt {
+    pub bytes: Vec<u8>,
+    /// The number of its first line, counted from 1.
+    pub first_line: u64,
+}
+
+/// Takes a log piece by piece and gives its excerpts.
+#[derive(Debug)]
+pub struct Scanner {
+    /// What may still become part of an excerpt, and the newest piece.
+    buffer: Vec<u8>,
+    /// The number of the buffer's first line.
+    line: u64,
+    /// How much of the buffer was searched already.
+    searched: usize,
+    /// The excerpt that is not closed yet, in the buffer.
+    open: Option<(usize, usize)>,
+    /// Up to where the buffer was given out.
+    given: usize,
+    pub bytes: u64,
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self {
+            buffer: Vec::new(),
+            line: 1,
+            searched: 0,
+            open: None,
+            given: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl Scanner {
+    /// The excerpts that `piece` completes.
+    pub fn push(&mut self, piece: &[u8]) -> Vec<Excerpt> {
+        self.bytes += piece.len() as u64;
+        self.buffer.extend_from_slice(piece);
+        let mut done = Vec::new();
+        self.search(&mut done);
+        if let Some((_, end)) = self.open
+            && end <= self.buffer.len()
+        {
+            self.close(&mut done);
+        }
+        self.forget();
+        done
+    }
+
+    /// The last excerpt, when the log has ended.
+    pub fn finish(&mut self) -> Vec<Excerpt> {
+        let mut done = Vec::new();
+        if self.open.is_some() {
+            self.close(&mut done);
+        }
+        done
+    }
+
+    fn search(&mut self, done: &mut Vec<Excerpt>) {
+        let from = self.searched.saturating_sub(MAX_ANCHOR);
+        let mut at = from;
+        while let Some(found) = find(&self.buffer[at..]).map(|f| f + at) {
+            self.touch(found, done);
+            // Within reach of what was just found nothing needs to be found again, but the last there is.
+            at = found + 1;
+            if let Some(end) = memchr(b'\n', &self.buffer[at..]) {
+                at += end;
+            } else {
+                at = self.buffer.len();
+            }
+        }
+        self.searched = self.buffer.len();
+    }
+
+    /// Opens or extends an excerpt around the anchor `at`.
+    fn touch(&mut self, at: usize, done: &mut Vec<Excerpt>) {
+        let start = at.saturating_sub(BEFORE).max(self.given);
+        let end = at + AFTER;
+        match self.open {
+            Some((first, last)) if start <= last && end - first <= MAX_EXCERPT => {
+                self.open = Some((first, end));
+            }
+            Some((_, last)) if start <= last => {
+                // Full: the next begins where this one stops.
+                self.open = self.open.map(|(first, _)| (first, at));
+                self.close(done);
+                self.open = Some((self.given, end));
+            }
+            Some(_) => {
+                self.close(done);
+                self.open = Some((start.max(self.given), end));
+            }
+            None => self.open = Some((start, end)),
+        }
+    }
+
+    fn close(&mut self, done: &mut Vec<Excerpt>) {
+        let Some((start, end)) = self.open.take() else {
+            return;
+        };
+        let start = line_start(&self.buffer, start, self.given);
+        let end = line_end(&self.buffer, end.min(self.buffer.len()));
+        if start >= end {
+            return;
+        }
+        let before = memchr_iter(b'\n', &self.buffer[..start]).count() as u64;
+        done.push(Excerpt {
+            bytes: self.buffer[start..end].to_vec(),
+            first_line: self.line + before,
+        });
+        self.given = end;
+    }
+
+    /// Drops what no excerpt can need any more.
+    fn forget(&mut self) {
+        let keep = self.open.map_or_else(
+            || {
+                self.buffer
+                    .len()
+                    .saturating_sub(BEFORE)
+                    .max(self.given.min(self.buffer.len()))
+            },
+            |(start, _)| start.saturating_sub(1024),
+        );
+        // Moving bytes is not worth it for little.
+        if keep < 64 * 1024 {
+            return;
+        }
+        self.line += memchr_iter(b'\n', &self.buffer[..keep]).count() as u64;
+        self.buffer.drain(..keep);
+        self.searched -= keep;
+        self.given = self.given.saturating_sub(keep);
+        self.open = self.open.map(|(start, end)| (start - keep, end - keep));
+    }
+}
+
+/// Where the next anchor is.
+fn find(text: &[u8]) -> Option<usize> {
+    static SEARCHER: OnceLock<Option<packed::Searcher>> = OnceLock::new();
+    let searcher = SEARCHER.get_or_init(|| packed::Searcher::new(ANCHORS));
+    match searcher {
+        Some(searcher) if text.len() >= searcher.minimum_len() => {
+            searcher.find(text).map(|m| m.start())
+        }
+        // No vector unit, or a few bytes.
+        _ => slow().find(text).map(|m| m.start()),
+    }
+}
+
+fn slow() -> &'static aho_corasick::AhoCorasick {
+    static SLOW: OnceLock<aho_corasick::AhoCorasick> = OnceLock::new();
+    // Literals always build; an empty automaton would find nothing, and the tests would say so.
+    SLOW.get_or_init(|| {
+        aho_corasick::AhoCorasick::new(ANCHORS).unwrap_or_else(|_| {
+            aho_corasick::AhoCorasick::new([""; 0])
+                .unwrap_or_else(|_| unreachable!("no pattern at all"))
+        })
+    })
+}
+
+/// The beginning of the line that holds `at`, not before `from`; a line longer than an excerpt is cut.
+fn line_start(text: &[u8], at: usize, from: usize) -> usize {
+    let at = at.min(text.len());
+    let from = from.min(at).max(at.saturating_sub(4096));
+    memrchr(b'\n', &text[from..at]).map_or(from, |n| from + n + 1)
+}
+
+fn line_end(text: &[u8], at: usize) -> usize {
+    let near = &text[at..(at + 4096).min(text.len())];
+    memchr(b'\n', near).map_or(at + near.len(), |n| at + n + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn excerpts(pieces: &[&[u8]]) -> Vec<Excerpt> {
+        let mut scanner = Scanner::default();
+        let mut all: Vec<Excerpt> = pieces.iter().flat_map(|p| scanner.push(p)).collect();
+        all.extend(scanner.finish());
+        all
+    }
+
+    #[test]
+    fn the_vector_search_takes_all_anchors() {
+        assert!(ANCHORS.len() <= 64, "{}", ANCHORS.len());
+        assert!(ANCHORS.iter().all(|a| a.len() <= MAX_ANCHOR));
+    }
+
+    #[test]
+    fn a_quiet_log_has_no_excerpts() {
+        let quiet = "step 1 loss 0.5\n".repeat(100_000);
+        assert_eq!(excerpts(&[quiet.as_bytes()]), []);
+    }
+
+    #[test]
+    fn an_error_far_in_keeps_its_line_number_however_the_log_arrives() {
+        let text = format!(
+            "{}CUDA error: x\n{}",
+            "line\n".repeat(99_999),
+            "more\n".repeat(50_000)
+        );
+        for size in [7, 1000, 65_536, text.len()] {
+            let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+            let found = excerpts(&pieces);
+            assert_eq!(found.len(), 1, "pieces of {size}");
+            let shown = String::from_utf8_lossy(&found[0].bytes);
+            let line = shown
+                .lines()
+                .position(|l| l.contains("CUDA error"))
+                .expect("it is in");
+            assert_eq!(
+                found[0].first_line + line as u64,
+                100_000,
+                "pieces of {size}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_cut_and_costs_bounded_memory() {
+        let mut scanner = Scanner::default();
+        let piece = [b"Killed ".as_slice(), &[b'x'; 1 << 20]].concat();
+        let mut given = 0;
+        for _ in 0..64 {
+            given += scanner.push(&piece).len();
+            assert!(scanner.buffer.len() < 4 << 20);
+        }
+        assert!(given > 32);
+    }
+
+    #[test]
+    fn many_errors_in_a_row_are_several_bounded_excerpts_without_gap_or_overlap() {
+        let text = "x.cu:1: block Assertion `a` failed.\n".repeat(50_000);
+        let found = excerpts(&[text.as_bytes()]);
+        assert!(found.iter().all(|e| e.bytes.len() <= MAX_EXCERPT + 8192));
+        let total: usize = found.iter().map(|e| e.bytes.len()).sum();
+        assert_eq!(total, text.len());
+    }
+}

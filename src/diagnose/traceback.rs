@@ -1,0 +1,242 @@
+//! Python tracebacks: where in the user's program a message was raised, and exceptions that are none of a GPU's.
+//!
+//! ```text
+//! Traceback (most recent call last):
+//!   File "train.py", line 57, in step        <- the innermost frame outside libraries is the place
+//!     loss.backward()
+//!   File "…/site-packages/torch/_tensor.py", line 492, in backward
+//! KeyError: 'labels'                         <- exception and message
+//! ```
+
+use super::text::{Flow, Line};
+
+/// A traceback longer than this is read from its end.
+const MAX_LINES: usize = 400;
+
+/// A frame of a traceback.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    pub file: String,
+    pub line: u32,
+    pub function: String,
+    /// The source there, when it was printed.
+    pub code: Option<String>,
+}
+
+impl Frame {
+    /// Not in an installed package or in Python itself.
+    #[must_use]
+    pub fn is_users(&self) -> bool {
+        let libraries = [
+            "site-packages",
+            "dist-packages",
+            "/lib/python",
+            "\\lib\\",
+            "<frozen",
+            "<string>",
+            "/torch/",
+            "importlib",
+        ];
+        !libraries.iter().any(|l| self.file.contains(l))
+    }
+}
+
+/// An exception with its frames.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Traceback {
+    /// `KeyError`, `torch.OutOfMemoryError`; empty when the log ends before it.
+    pub exception: String,
+    pub message: String,
+    /// Outermost first.
+    pub frames: Vec<Frame>,
+    pub first_line: u64,
+    pub last_line: u64,
+    pub rank: Option<u32>,
+    pub writer: String,
+    pub time: Option<String>,
+    /// Bytes of the flow in which the exception's own line is.
+    pub said: std::ops::Range<usize>,
+}
+
+impl Traceback {
+    /// Where the user's program was: the innermost frame that is theirs.
+    #[must_use]
+    pub fn place(&self) -> Option<&Frame> {
+        let users = self.frames.iter().rev().find(|frame| frame.is_users());
+        users.or(self.frames.last())
+    }
+}
+
+/// The frames that stand before byte `at` of `flow`, without a line of other text between, outermost first.
+#[must_use]
+pub fn frames_before(flow: &Flow, lines: &[Line], at: usize) -> Vec<Frame> {
+    let indices: Vec<usize> = flow
+        .lines()
+        .filter(|&(_, start)| start <= at)
+        .map(|(i, _)| i)
+        .collect();
+    let mut frames = Vec::new();
+    let mut others = 0;
+    for (n, &index) in indices.iter().enumerate().rev().take(MAX_LINES) {
+        let line = &lines[index];
+        if let Some(mut frame) = frame(&line.text) {
+            let after = indices.get(n + 1).map(|&i| &lines[i]);
+            frame.code = after
+                .filter(|l| l.is_code)
+                .map(|l| l.text.trim().to_owned());
+            frames.push(frame);
+            others = 0;
+        } else if line.text.starts_with("Traceback (most recent") {
+            break;
+        } else if !line.is_code {
+            // The message itself, device assertions and progress bars may come between.
+            others += 1;
+            if others > if frames.is_empty() { 60 } else { 6 } {
+                break;
+            }
+        }
+    }
+    frames.reverse();
+    frames
+}
+
+/// Every traceback in `flow`.
+#[must_use]
+pub fn all(flow: &Flow, lines: &[Line]) -> Vec<Traceback> {
+    let mut found = Vec::new();
+    let mut open: Option<Traceback> = None;
+    let places: Vec<(usize, usize)> = flow.lines().collect();
+    for (n, &(index, start)) in places.iter().enumerate() {
+        let line = &lines[index];
+        if line
+            .text
+            .trim_start()
+            .starts_with("Traceback (most recent call last)")
+        {
+            open = Some(Traceback {
+                first_line: line.number,
+                rank: line.rank,
+                writer: line.writer.clone(),
+                time: line.time.clone(),
+                ..Traceback::default()
+            });
+            continue;
+        }
+        let Some(traceback) = &mut open else { continue };
+        if let Some(mut frame) = frame(&line.text) {
+            let after = places.get(n + 1).map(|&(i, _)| &lines[i]);
+            frame.code = after
+                .filter(|l| l.is_code)
+                .map(|l| l.text.trim().to_owned());
+            traceback.frames.push(frame);
+        } else if let Some((exception, message)) =
+            exception(&line.text).filter(|_| !traceback.frames.is_empty())
+        {
+            exception.clone_into(&mut traceback.exception);
+            message.clone_into(&mut traceback.message);
+            traceback.last_line = line.number;
+            traceback.said = start..start + line.text.len();
+            found.extend(open.take());
+        }
+    }
+    found
+}
+
+/// `  File "train.py", line 57, in step`.
+fn frame(line: &str) -> Option<Frame> {
+    let rest = line.trim_start().strip_prefix("File \"")?;
+    let (file, rest) = rest.split_once("\", line ")?;
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    Some(Frame {
+        file: file.to_owned(),
+        line: rest[..digits].parse().ok()?,
+        function: rest[digits..]
+            .strip_prefix(", in ")
+            .unwrap_or_default()
+            .to_owned(),
+        code: None,
+    })
+}
+
+/// `KeyError: 'labels'`: an unindented dotted name that ends as exceptions are called.
+fn exception(line: &str) -> Option<(&str, &str)> {
+    let (name, message) = line
+        .split_once(": ")
+        .unwrap_or((line.trim_end_matches(':'), ""));
+    let is_name = !name.is_empty()
+        && name.len() < 120
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'_');
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let is_exception = [
+        "Error",
+        "Exception",
+        "Interrupt",
+        "Exit",
+        "Warning",
+        "Stop",
+        "Timeout",
+    ]
+    .iter()
+    .any(|end| last.ends_with(end))
+        || (last.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains('.'));
+    (is_name && is_exception).then_some((name, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::text::{flows, lines};
+    use super::*;
+
+    const LOG: &str = "\
+step 1
+Traceback (most recent call last):
+  File \"/home/ana/train.py\", line 57, in step
+    loss.backward()
+    ~~~~~~~~~~~~~^^
+  File \"/opt/venv/lib/python3.11/site-packages/torch/_tensor.py\", line 492, in backward
+    torch.autograd.backward(
+KeyError: 'labels'
+";
+
+    #[test]
+    fn the_place_is_the_users_innermost_frame() {
+        let lines = lines(LOG.as_bytes(), 1);
+        let flow = &flows(&lines)[0];
+        let all = all(flow, &lines);
+        assert_eq!(all.len(), 1);
+        assert_eq!(
+            (all[0].exception.as_str(), all[0].message.as_str()),
+            ("KeyError", "'labels'")
+        );
+        let place = all[0].place().expect("a place");
+        assert_eq!(
+            (place.file.as_str(), place.line),
+            ("/home/ana/train.py", 57)
+        );
+        assert_eq!(place.code.as_deref(), Some("loss.backward()"));
+        let at = flow.text.find("KeyError").expect("it is there");
+        assert_eq!(frames_before(flow, &lines, at), all[0].frames);
+    }
+
+    #[test]
+    fn ordinary_lines_are_no_exception() {
+        for line in [
+            "loss: 0.3",
+            "Epoch 3: done",
+            "  ValueError: indented",
+            "Note: x",
+        ] {
+            assert_eq!(exception(line), None, "{line}");
+        }
+        assert_eq!(exception("KeyError: 'x'"), Some(("KeyError", "'x'")));
+        assert_eq!(
+            exception("torch.OutOfMemoryError: CUDA"),
+            Some(("torch.OutOfMemoryError", "CUDA"))
+        );
+    }
+}
