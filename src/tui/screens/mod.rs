@@ -4,8 +4,6 @@
 pub mod gpu;
 pub mod gpu_columns;
 pub mod memory;
-pub mod memory_figures;
-pub mod memory_metrics;
 pub mod overview;
 pub mod process;
 pub mod strip;

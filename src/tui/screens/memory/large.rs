@@ -1,0 +1,89 @@
+//! The screen where there is room: its parts from above to below, those below leaving first.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::Shown;
+use super::accounting::len;
+use super::stack::draw_lines;
+use crate::tui::widgets::pool_chart::PoolChart;
+
+impl Shown<'_> {
+    pub(super) fn large(&self, area: Rect, buffer: &mut Buffer) {
+        let inner = Rect {
+            x: area.x + 1,
+            width: area.width.saturating_sub(2),
+            ..area
+        };
+        let mut y = area.y;
+        let mut next = |height: u16| {
+            let row = Rect {
+                y,
+                height: height.min(area.bottom().saturating_sub(y)),
+                ..inner
+            };
+            y += row.height;
+            row
+        };
+        self.title(next(1), buffer);
+        self.headline(next(1), buffer);
+        let lines = self.lines();
+        self.table(&lines, next(1 + len(&lines)), buffer);
+        self.fits_line(next(1), buffer);
+        if let Some(note) = self.notes.first().filter(|_| area.height >= 16) {
+            self.note(note, next(1), buffer);
+        }
+        let stack = self.stack_lines(inner.width, if area.height < 32 { 1 } else { 3 });
+        // What nobody asked for does not take the chart's place.
+        let least = if self.is_stack_asked() { 16 } else { 26 };
+        if area.height >= least && !stack.is_empty() {
+            draw_lines(
+                &stack,
+                next(u16::try_from(stack.len()).unwrap_or(0)),
+                buffer,
+                self.theme,
+            );
+        }
+        let left = area.bottom().saturating_sub(y);
+        let chart = match left {
+            0..=9 => 0,
+            10..=13 => 3,
+            14..=20 => 5,
+            more => (more / 4).clamp(6, 12),
+        };
+        let (chart, lower) = {
+            let top = y;
+            let chart = Rect {
+                y: top,
+                height: chart,
+                ..inner
+            };
+            (
+                chart,
+                Rect {
+                    y: top + chart.height,
+                    height: left - chart.height,
+                    ..inner
+                },
+            )
+        };
+        self.chart(chart, buffer);
+        self.lower(lower, buffer);
+    }
+
+    pub(super) fn chart(&self, area: Rect, buffer: &mut Buffer) {
+        let top = self
+            .gpu
+            .and_then(|gpu| gpu.memory.total.get())
+            .unwrap_or(self.pool.stats.reserved_peak);
+        PoolChart {
+            history: &self.app.history,
+            process: self.screen.process,
+            ordinal: self.pool.ordinal,
+            end: self.app.frame.mono,
+            length: self.app.chart_length(),
+            top,
+        }
+        .draw(area, buffer, self.theme);
+    }
+}
