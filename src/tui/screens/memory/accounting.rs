@@ -17,89 +17,103 @@ pub(super) struct Line {
     pub(super) compare: String,
 }
 
+/// A line without a peak and without anything to compare it with.
+fn line(
+    shape: Option<(&'static str, Role)>,
+    name: &'static str,
+    words: &str,
+    size: String,
+) -> Line {
+    Line {
+        shape,
+        name,
+        words: words.into(),
+        size,
+        peak: String::new(),
+        compare: String::new(),
+    }
+}
+
 impl Shown<'_> {
     pub(super) fn lines(&self) -> Vec<Line> {
-        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
-        let stats = &self.pool.stats;
-        let peak = |size: Bytes| if size.0 > 0 { gib(size) } else { String::new() };
-        let absent = || glyphs.absent.to_owned();
-        let line = |shape, name, words: &str, size: String| Line {
-            shape,
-            name,
-            words: words.into(),
-            size,
-            peak: String::new(),
-            compare: String::new(),
-        };
-        let mut lines = vec![Line {
-            peak: peak(stats.allocated_peak),
-            compare: "memory_allocated()".into(),
-            ..line(
-                Some((glyphs.allocated, Role::Allocated)),
-                "allocated",
-                "in live tensors",
-                gib(figures.allocated),
-            )
-        }];
-        lines.push(Line {
-            compare: format!(
-                "reserved {}",
-                gib(Bytes(figures.allocated.0 + figures.idle.0))
-            ),
-            ..line(
-                Some((glyphs.idle, Role::Idle)),
-                "idle",
-                "reserved - allocated",
-                gib(figures.idle),
-            )
-        });
-        match figures.idle_parts {
-            None => lines.push(line(
-                None,
-                "  stuck",
-                "expandable segments: only the map tells",
-                absent(),
-            )),
-            Some(parts) => {
-                lines.push(line(
-                    None,
-                    "  stuck",
-                    "beside live tensors",
-                    gib(parts.stuck),
-                ));
-                let words = self.whole_words();
-                lines.push(line(None, "  returnable", words, gib(parts.returnable)));
-                if parts.kept.0 > 0 {
-                    let words = "for CUDA graphs, MemPools";
-                    lines.push(line(None, "  kept", words, gib(parts.kept)));
-                }
-                if parts.waiting.0 > 0 {
-                    let words = "for another stream";
-                    lines.push(line(None, "  waiting", words, gib(parts.waiting)));
-                }
-            }
-        }
-        let about = if figures.approximate { "~" } else { "" };
-        let other = figures
-            .other
-            .map_or_else(absent, |o| format!("{about}{}", gib(o)));
-        let shape = Some((glyphs.other, Role::OtherVram));
-        lines.push(line(shape, "other", "context, libraries", other));
+        let mut lines = Vec::from(self.pool_lines());
+        lines.extend(self.idle_lines());
+        lines.push(self.other_line());
         lines.push(self.process_line());
-        if let Some(card) = figures.card {
-            if card.elsewhere.0 > 0 {
-                let shape = Some((glyphs.whole, Role::Processes));
-                let words = "other processes on the card";
-                lines.push(line(shape, "elsewhere", words, gib(card.elsewhere)));
-            }
-            let words = self.free_words(card);
-            let shape = Some((glyphs.free, Role::Free));
-            lines.push(line(shape, "free", &words, gib(card.free)));
+        lines.extend(self.card_lines());
+        lines
+    }
+
+    fn pool_lines(&self) -> [Line; 2] {
+        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let peak = self.pool.stats.allocated_peak;
+        let shape = Some((glyphs.allocated, Role::Allocated));
+        let size = gib(figures.allocated);
+        let allocated = Line {
+            peak: if peak.0 > 0 { gib(peak) } else { String::new() },
+            compare: "memory_allocated()".into(),
+            ..line(shape, "allocated", "in live tensors", size)
+        };
+        let shape = Some((glyphs.idle, Role::Idle));
+        let size = gib(figures.idle);
+        let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
+        let idle = Line {
+            compare: format!("reserved {reserved}"),
+            ..line(shape, "idle", "reserved - allocated", size)
+        };
+        [allocated, idle]
+    }
+
+    /// The parts of what is idle; rare ones only where there are any.
+    fn idle_lines(&self) -> Vec<Line> {
+        let Some(parts) = self.figures.idle_parts else {
+            let words = "expandable segments: only the map tells";
+            let absent = self.theme.glyphs.absent.to_owned();
+            return vec![line(None, "  stuck", words, absent)];
+        };
+        let part = |name, words, size| line(None, name, words, gib(size));
+        let mut lines = vec![
+            part("  stuck", "beside live tensors", parts.stuck),
+            part("  returnable", self.whole_words(), parts.returnable),
+        ];
+        if parts.kept.0 > 0 {
+            lines.push(part("  kept", "for CUDA graphs, MemPools", parts.kept));
+        }
+        if parts.waiting.0 > 0 {
+            lines.push(part("  waiting", "for another stream", parts.waiting));
         }
         lines
     }
 
-    pub(super) fn free_words(&self, card: Card) -> String {
+    fn other_line(&self) -> Line {
+        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let about = if figures.approximate { "~" } else { "" };
+        let size = figures
+            .other
+            .map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
+        let shape = Some((glyphs.other, Role::OtherVram));
+        line(shape, "other", "context, libraries", size)
+    }
+
+    /// What is not the process's.
+    fn card_lines(&self) -> Vec<Line> {
+        let glyphs = &self.theme.glyphs;
+        let Some(card) = self.figures.card else {
+            return Vec::new();
+        };
+        let mut lines = Vec::new();
+        if card.elsewhere.0 > 0 {
+            let shape = Some((glyphs.whole, Role::Processes));
+            let words = "other processes on the card";
+            lines.push(line(shape, "elsewhere", words, gib(card.elsewhere)));
+        }
+        let shape = Some((glyphs.free, Role::Free));
+        let words = self.free_words(card);
+        lines.push(line(shape, "free", &words, gib(card.free)));
+        lines
+    }
+
+    fn free_words(&self, card: Card) -> String {
         let elsewhere = if card.elsewhere.0 > 0 {
             " - elsewhere"
         } else {
@@ -113,14 +127,14 @@ impl Shown<'_> {
         }
     }
 
-    pub(super) fn whole_words(&self) -> &'static str {
+    fn whole_words(&self) -> &'static str {
         match &self.screen.read {
             Some(read) if read.fragmentation.expandable => "whole segments and pages",
             _ => "whole segments",
         }
     }
 
-    pub(super) fn process_line(&self) -> Line {
+    fn process_line(&self) -> Line {
         let vram = pools::vram(&self.app.frame, self.pool);
         let peak = self.gpu.and_then(|gpu| {
             let key = SeriesKey::Vram(self.screen.process, gpu.uuid.clone());

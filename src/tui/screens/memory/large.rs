@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 
 use super::Shown;
 use super::accounting::len;
-use super::stack::draw_lines;
+use crate::tui::widgets::cells::put_lines;
 use crate::tui::widgets::pool_chart::PoolChart;
 
 impl Shown<'_> {
@@ -37,41 +37,26 @@ impl Shown<'_> {
         // What nobody asked for does not take the chart's place.
         let least = if self.is_stack_asked() { 16 } else { 26 };
         if area.height >= least && !stack.is_empty() {
-            draw_lines(
-                &stack,
-                next(u16::try_from(stack.len()).unwrap_or(0)),
-                buffer,
-                self.theme,
-            );
+            let area = next(u16::try_from(stack.len()).unwrap_or(0));
+            put_lines(buffer, area, &stack, self.theme);
         }
-        let left = area.bottom().saturating_sub(y);
-        let chart = match left {
+        let rest = next(u16::MAX);
+        let height = match rest.height {
             0..=9 => 0,
             10..=13 => 3,
             14..=20 => 5,
             more => (more / 4).clamp(6, 12),
         };
-        let (chart, lower) = {
-            let top = y;
-            let chart = Rect {
-                y: top,
-                height: chart,
-                ..inner
-            };
-            (
-                chart,
-                Rect {
-                    y: top + chart.height,
-                    height: left - chart.height,
-                    ..inner
-                },
-            )
+        self.chart(Rect { height, ..rest }, buffer);
+        let lower = Rect {
+            y: rest.y + height,
+            height: rest.height - height,
+            ..rest
         };
-        self.chart(chart, buffer);
         self.lower(lower, buffer);
     }
 
-    pub(super) fn chart(&self, area: Rect, buffer: &mut Buffer) {
+    fn chart(&self, area: Rect, buffer: &mut Buffer) {
         let top = self
             .gpu
             .and_then(|gpu| gpu.memory.total.get())

@@ -53,7 +53,7 @@ impl Shown<'_> {
     }
 
     /// Map and histogram side by side, or the one of them that is chosen.
-    pub(super) fn blocks(&self, read: &Read, pane: Pane, area: Rect, buffer: &mut Buffer) {
+    fn blocks(&self, read: &Read, pane: Pane, area: Rect, buffer: &mut Buffer) {
         let line = u16::from(area.height >= 4);
         let under = Rect {
             y: area.bottom() - line,

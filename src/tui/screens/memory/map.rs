@@ -46,7 +46,7 @@ impl Shown<'_> {
     }
 }
 
-pub(super) fn map_title(layout: &SegmentLayout, read: &Read, width: u16) -> String {
+fn map_title(layout: &SegmentLayout, read: &Read, width: u16) -> String {
     let cell = layout.cell.to_string();
     let cell = cell
         .strip_suffix(".00 MiB")

@@ -8,7 +8,7 @@ use super::metrics::Metric;
 use crate::allocator::warnings::Note;
 use crate::model::units::Mono;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{fit, put};
+use crate::tui::widgets::cells::put_line;
 
 impl Shown<'_> {
     /// A moment of the past by the wall clock.
@@ -21,15 +21,7 @@ impl Shown<'_> {
 
     pub(super) fn note(&self, note: &Note, area: Rect, buffer: &mut Buffer) {
         let text = format!("note  since {}: {}", self.clock(note.since), note.text);
-        let text = fit(&text, usize::from(area.width), self.theme.glyphs.ellipsis);
-        put(
-            buffer,
-            area.x,
-            area.y,
-            &text,
-            area.width,
-            self.theme.style(Role::Warn),
-        );
+        put_line(buffer, area, &text, Role::Warn, self.theme);
     }
 
     /// All notes, where the first one is not all there are.

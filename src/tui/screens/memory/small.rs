@@ -8,12 +8,11 @@ use super::figures::STEP;
 use super::stack::stack_lines;
 use crate::model::units::Bytes;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{fit, put, wrap_words};
+use crate::tui::widgets::cells::{put_lines, wrap_words};
 
 impl Shown<'_> {
     pub(super) fn small(&self, area: Rect, buffer: &mut Buffer) {
         let mut lines = self.small_lines(area.width);
-        let theme = self.theme;
         let top = Rect { height: 1, ..area };
         self.title(top, buffer);
         if area.height > 1 {
@@ -25,14 +24,16 @@ impl Shown<'_> {
         }
         let below = area.height.saturating_sub(2);
         lines.truncate(usize::from(below));
-        for (y, (text, role)) in (area.y + 2..).zip(&lines) {
-            let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);
-            put(buffer, area.x, y, &text, area.width, theme.style(*role));
-        }
+        let text = Rect {
+            y: area.y + 2,
+            height: below,
+            ..area
+        };
+        put_lines(buffer, text, &lines, self.theme);
         let used = u16::try_from(lines.len()).unwrap_or(below);
         if below > used + 2 {
             let rest = Rect {
-                y: area.y + 2 + used,
+                y: text.y + used,
                 height: below - used,
                 ..area
             };
@@ -40,7 +41,7 @@ impl Shown<'_> {
         }
     }
 
-    pub(super) fn small_lines(&self, width: u16) -> Vec<(String, Role)> {
+    fn small_lines(&self, width: u16) -> Vec<(String, Role)> {
         let figures = &self.figures;
         let tenths = |size: Bytes| format!("{:.1}", size.as_gib());
         let size = |size: Option<Bytes>| size.map_or(self.theme.glyphs.absent.into(), tenths);

@@ -1,15 +1,12 @@
 //! The newest Python stack of the process, in a few lines.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 use super::Shown;
 use crate::model::process::ProcessKey;
 use crate::model::stack::StackWhy;
 use crate::tui::app::App;
 use crate::tui::stacks;
-use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::cells::{fit, put, wrap_words};
+use crate::tui::theme::Role;
+use crate::tui::widgets::cells::{fit, wrap_words};
 
 pub(super) fn stack_lines(
     app: &App,
@@ -33,13 +30,6 @@ pub(super) fn stack_lines(
     }
     lines.extend(frames.into_iter().map(|line| (line, Role::Text)));
     lines
-}
-
-pub(super) fn draw_lines(lines: &[(String, Role)], area: Rect, buffer: &mut Buffer, theme: &Theme) {
-    for (y, (text, role)) in (area.y..area.bottom()).zip(lines) {
-        let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);
-        put(buffer, area.x, y, &text, area.width, theme.style(*role));
-    }
 }
 
 impl Shown<'_> {

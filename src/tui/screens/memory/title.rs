@@ -8,7 +8,7 @@ use crate::model::gpu::Gpu;
 use crate::model::units::{Millis, Mono};
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{fit, put, put_all, put_right};
+use crate::tui::widgets::cells::{put_all, put_line, put_right};
 
 impl Shown<'_> {
     pub(super) fn title(&self, area: Rect, buffer: &mut Buffer) {
@@ -57,7 +57,7 @@ impl Shown<'_> {
     }
 
     /// How old the newest of what is shown is.
-    pub(super) fn age(&self) -> String {
+    fn age(&self) -> String {
         let at = match &self.screen.read {
             Some(read) => read.map.at,
             None => self.pool.at,
@@ -65,7 +65,7 @@ impl Shown<'_> {
         ago(self.app.frame.mono, at)
     }
 
-    pub(super) fn map_state(&self) -> String {
+    fn map_state(&self) -> String {
         let exact = match &self.screen.read {
             None => "",
             Some(read) if read.map.exact => "exact, ",
@@ -76,20 +76,12 @@ impl Shown<'_> {
 
     pub(super) fn headline(&self, area: Rect, buffer: &mut Buffer) {
         let text = self.figures.headline();
-        let text = fit(&text, usize::from(area.width), self.theme.glyphs.ellipsis);
         let role = if text.contains("yet one") {
             Role::Warn
         } else {
             Role::Good
         };
-        put(
-            buffer,
-            area.x,
-            area.y,
-            &text,
-            area.width,
-            self.theme.style(role),
-        );
+        put_line(buffer, area, &text, role, self.theme);
     }
 }
 
@@ -101,13 +93,13 @@ pub(super) fn process_name(row: &ProcessRow) -> String {
 }
 
 /// `NVIDIA GeForce RTX 4090` as `RTX 4090`.
-pub(super) fn card_name(gpu: &Gpu) -> &str {
+fn card_name(gpu: &Gpu) -> &str {
     let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
     name.strip_prefix("GeForce ").unwrap_or(name)
 }
 
 /// `0.2s`, `14s`
-pub(super) fn ago(now: Mono, at: Mono) -> String {
+fn ago(now: Mono, at: Mono) -> String {
     let ms = now.since(at).0;
     if ms < 10_000 {
         format!("{}.{}s", ms / 1_000, ms / 100 % 10)

@@ -7,7 +7,7 @@ use super::Shown;
 use super::read::Read;
 use crate::model::units::Bytes;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{fit, put};
+use crate::tui::widgets::cells::put_line;
 use crate::tui::widgets::segment_map::{Cursor, Fill, SegmentLayout, pool_words, stream_words};
 
 impl Shown<'_> {
@@ -46,14 +46,6 @@ impl Shown<'_> {
         if under.blocks.len() > shown {
             text.push_str(&format!(" and {} more", under.blocks.len() - shown));
         }
-        let text = fit(&text, usize::from(area.width), theme.glyphs.ellipsis);
-        put(
-            buffer,
-            area.x,
-            area.y,
-            &text,
-            area.width,
-            theme.style(Role::Text),
-        );
+        put_line(buffer, area, &text, Role::Text, theme);
     }
 }

@@ -4,12 +4,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::MemoryScreen;
-use super::stack::{draw_lines, stack_lines};
+use super::stack::stack_lines;
 use super::title::process_name;
 use crate::tui::app::App;
 use crate::tui::pools;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::{put, wrap_words};
+use crate::tui::widgets::cells::{put, put_lines, wrap_words};
 
 /// The title, and why there is nothing below it.
 pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -44,5 +44,5 @@ pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Bu
         width,
         height: area.bottom().saturating_sub(y),
     };
-    draw_lines(&stack, rest, buffer, theme);
+    put_lines(buffer, rest, &stack, theme);
 }
