@@ -6,6 +6,7 @@ pub mod gpu_columns;
 pub mod memory;
 pub mod overview;
 pub mod process;
+pub mod process_table;
 pub mod strip;
 pub mod unread;
 
