@@ -12,6 +12,7 @@ use super::process_table::draw_processes;
 use super::{Screen, ScreenDef, Step, is_small, moved, strip};
 use crate::model::frame::Frame;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
+use crate::model::host::Driver;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
@@ -334,22 +335,17 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
     });
     piece("load", load.trim_end(), Role::Text, buffer);
     let driver = app.frame.driver.as_ref();
-    piece(
-        "driver",
-        driver
-            .and_then(|d| d.version.value())
-            .map_or(absent, String::as_str),
-        Role::Text,
-        buffer,
-    );
-    piece(
-        "CUDA",
-        driver
-            .and_then(|d| d.cuda.value())
-            .map_or(absent, String::as_str),
-        Role::Text,
-        buffer,
-    );
+    let mut of_driver = |name, of: fn(&Driver) -> &Reading<String>| {
+        let text = driver.and_then(|driver| of(driver).value());
+        piece(
+            name,
+            text.map_or(absent, String::as_str),
+            Role::Text,
+            buffer,
+        );
+    };
+    of_driver("driver", |driver| &driver.version);
+    of_driver("CUDA", |driver| &driver.cuda);
 }
 
 /// Says in the heading that the GPU table goes on, when it does.

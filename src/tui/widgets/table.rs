@@ -25,6 +25,27 @@ pub struct Column<T: ?Sized> {
     pub help: &'static str,
 }
 
+impl<T> Column<T> {
+    /// A column of numbers that orders nothing.
+    pub const fn right(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &Theme) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            title,
+            width,
+            align: Align::Right,
+            priority,
+            cell,
+            sort: None,
+            help,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Left,
