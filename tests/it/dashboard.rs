@@ -428,13 +428,16 @@ fn rows_are_ordered_by_menu_and_by_keys() {
     terminal.wait_text("▸ PID");
     terminal.send(ENTER);
     terminal.wait_for(rows(by_pid.clone()), "by PID");
+    terminal.wait_text("▲PID");
     terminal.send("I");
     terminal.wait_for(rows(reverse(&by_pid)), "by PID, turned round");
+    terminal.wait_text("▼PID");
     terminal.send(">");
     terminal.wait_text("ordered by USER");
     terminal.send(">");
     terminal.wait_text("ordered by VRAM");
     terminal.wait_for(rows(vec![first, third, second]), "by VRAM");
+    terminal.wait_text("▼VRAM");
     terminal.send("<<");
     terminal.wait_text("ordered by PID");
     terminal.wait_for(rows(by_pid), "by PID again");

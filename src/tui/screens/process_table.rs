@@ -20,11 +20,14 @@ pub fn draw_processes(
 ) -> usize {
     let height = usize::from(area.height.saturating_sub(1));
     let offset = scrolled(at, rows.len(), height);
+    let order = app
+        .sort
+        .and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
     let view = View {
         cursor: marked.then_some(at.min(rows.len().saturating_sub(1))),
         offset,
         sorted: app.sort,
-        descending: !app.inverted,
+        descending: order.is_some_and(|order| order.first.descends(app.inverted)),
         late: late(&app.frame),
     };
     table::draw(
