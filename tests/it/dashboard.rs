@@ -453,6 +453,22 @@ fn rows_are_ordered_by_menu_and_by_keys() {
 }
 
 #[test]
+fn enter_counts_also_where_it_was_typed_before_raw_mode() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake).start();
+    terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
+    // What the kernel makes of Enter until then.
+    terminal.send("s");
+    terminal.wait_text("Order by");
+    terminal.send("j\n");
+    terminal.wait_for(|s| !s.contents().contains("Order by"), "no menu");
+    terminal.send("/abc\n");
+    terminal.wait_text("filter: abc (");
+    terminal.send("\n");
+    terminal.wait_text("each tick");
+}
+
+#[test]
 fn a_held_display_stands_still_while_collection_goes_on() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 11");
     let terminal = dashboard(&fake).start();
