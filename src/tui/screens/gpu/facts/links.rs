@@ -6,64 +6,32 @@ use crate::model::units::{BytesPerSecond, MilliJoules, Mono};
 use crate::tui::theme::Theme;
 use crate::tui::widgets::facts::Fact;
 
+/// When the calls that are dear are made.
+const SHOWN: &str = "while shown";
+
 pub(super) fn link_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
     let pcie = &gpu.pcie;
     let traffic = gpu.traffic.clone().unwrap_or_else(not_shown);
+    let number = |name, of, source| Fact::reading(name, of, source, theme, u32::to_string);
+    let width = |name, of: &Reading<u32>, source| {
+        Fact::reading(name, of, source, theme, |width| format!("x{width}"))
+    };
+    let rate = |name, of| Fact::reading(name, of, SHOWN, theme, rate_words);
     let energy =
         |e: &MilliJoules| format!("{:.2} kWh since the driver was loaded", e.0 as f64 / 3.6e9);
     vec![
         Fact::Blank,
         Fact::Heading("Links".into()),
-        Fact::reading(
-            "PCIe generation",
-            &pcie.generation,
-            "10 s",
-            theme,
-            u32::to_string,
-        ),
-        Fact::reading(
-            "at most",
-            &pcie.max_generation,
-            "once",
-            theme,
-            u32::to_string,
-        ),
-        Fact::reading("PCIe width", &pcie.width, "10 s", theme, |w| {
-            format!("x{w}")
-        }),
-        Fact::reading("at most", &pcie.max_width, "once", theme, |w| {
-            format!("x{w}")
-        }),
-        Fact::reading("PCIe to host", &traffic.pcie_tx, "while shown", theme, rate),
-        Fact::reading(
-            "PCIe from host",
-            &traffic.pcie_rx,
-            "while shown",
-            theme,
-            rate,
-        ),
-        Fact::reading(
-            "PCIe replays",
-            &traffic.pcie_replays,
-            "while shown",
-            theme,
-            u32::to_string,
-        ),
-        Fact::reading(
-            "NVLink sent",
-            &traffic.nvlink_tx,
-            "while shown",
-            theme,
-            rate,
-        ),
-        Fact::reading(
-            "NVLink received",
-            &traffic.nvlink_rx,
-            "while shown",
-            theme,
-            rate,
-        ),
-        Fact::reading("energy", &traffic.energy, "while shown", theme, energy),
+        number("PCIe generation", &pcie.generation, "10 s"),
+        number("at most", &pcie.max_generation, "once"),
+        width("PCIe width", &pcie.width, "10 s"),
+        width("at most", &pcie.max_width, "once"),
+        rate("PCIe to host", &traffic.pcie_tx),
+        rate("PCIe from host", &traffic.pcie_rx),
+        number("PCIe replays", &traffic.pcie_replays, SHOWN),
+        rate("NVLink sent", &traffic.nvlink_tx),
+        rate("NVLink received", &traffic.nvlink_rx),
+        Fact::reading("energy", &traffic.energy, SHOWN, theme, energy),
     ]
 }
 
@@ -86,7 +54,7 @@ fn not_shown() -> Traffic {
     }
 }
 
-fn rate(value: &BytesPerSecond) -> String {
+fn rate_words(value: &BytesPerSecond) -> String {
     match value.0 {
         n if n < 10_000_000 => format!("{:.1} MB/s", n as f64 / 1e6),
         n if n < 10_000_000_000 => format!("{:.0} MB/s", n as f64 / 1e6),
