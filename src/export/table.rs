@@ -4,12 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::tui::app::App;
-use crate::tui::columns::{PROCESS_COLUMNS, late};
 use crate::tui::picture::text_of;
-use crate::tui::rows::ProcessRow;
 use crate::tui::screens::gpu_columns::{GpuRow, draw_gpus};
+use crate::tui::screens::process_table::draw_processes;
 use crate::tui::widgets::cells::keep_shown;
-use crate::tui::widgets::table::{View, draw};
 
 /// Every GPU, an empty line, every process; no line has blanks at its end.
 pub fn app(app: &App, width: u16) -> String {
@@ -25,22 +23,7 @@ pub fn app(app: &App, width: u16) -> String {
         &mut buffer,
     );
     let area = Rect::new(0, heights[0] + 1, width, heights[1]);
-    let view = View {
-        cursor: None,
-        offset: 0,
-        sorted: None,
-        descending: false,
-        late: late(&app.frame),
-    };
-    draw(
-        PROCESS_COLUMNS,
-        &app.rows,
-        ProcessRow::is_stale,
-        &view,
-        area,
-        &mut buffer,
-        &app.theme,
-    );
+    draw_processes(app, &app.rows, 0, false, area, &mut buffer);
     keep_shown(&mut buffer, &app.theme);
     text_of(&buffer)
 }

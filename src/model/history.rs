@@ -404,7 +404,7 @@ impl Summarise {
 }
 
 /// All series of one host.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct History {
     series: HashMap<SeriesKey, Series>,
 }

@@ -83,11 +83,8 @@ const fn recording(
     help: &'static str,
 ) -> ActionDef {
     ActionDef {
-        action,
-        name,
         scope: Scope::Recording,
-        help,
-        short,
+        ..def(action, name, short, help)
     }
 }
 

@@ -52,7 +52,11 @@ pub struct App {
     pub keymap: Keymap,
     pub hello: Arc<Hello>,
     pub frame: Arc<Frame>,
+    /// As far as it is shown: while the display is held it stands still.
     pub history: History,
+    /// Goes on while `history` is held. A copy and not a mark in time, since the newest bucket of the past would take
+    /// in what comes after it, and old buckets leave.
+    ahead: Option<History>,
     pub ended: Vec<Arc<Ended>>,
     /// Every process on every GPU, in the natural order.
     pub all_rows: Vec<ProcessRow>,
@@ -104,6 +108,7 @@ impl App {
             hello: Arc::default(),
             frame: Arc::default(),
             history: History::default(),
+            ahead: None,
             ended: Vec::new(),
             all_rows: Vec::new(),
             rows: Vec::new(),
@@ -137,7 +142,7 @@ impl App {
                 self.map = None;
                 self.stacks.clear();
                 self.watches.clear();
-                self.history = History::default();
+                self.forget_history();
                 self.ended.clear();
                 self.since = summaries.first().map(|summary| summary.start);
                 summaries
@@ -159,7 +164,7 @@ impl App {
     fn take_hello(&mut self, hello: Arc<Hello>) {
         // Another boot has another clock: its charts have nothing in common with the old ones.
         if hello.boot_id != self.hello.boot_id {
-            self.history = History::default();
+            self.forget_history();
             self.ended.clear();
             self.watches.clear();
             self.map = None;
@@ -168,8 +173,15 @@ impl App {
         self.hello = hello;
     }
 
+    fn forget_history(&mut self) {
+        (self.history, self.ahead) = (History::default(), None);
+    }
+
     fn take_frame(&mut self, frame: Arc<Frame>) {
-        self.history.push(&frame);
+        self.ahead
+            .as_mut()
+            .unwrap_or(&mut self.history)
+            .push(&frame);
         self.watch_pools(&frame);
         self.since = Some(self.since.unwrap_or(frame.mono).min(frame.mono));
         self.newest = frame;
@@ -235,7 +247,12 @@ impl App {
 
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
-        if !paused {
+        if paused {
+            self.ahead.get_or_insert_with(|| self.history.clone());
+        } else {
+            if let Some(ahead) = self.ahead.take() {
+                self.history = ahead;
+            }
             self.show_newest();
         }
     }

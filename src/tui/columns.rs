@@ -103,13 +103,8 @@ const fn right(
     help: &'static str,
 ) -> Column<ProcessRow> {
     Column {
-        title,
-        width,
-        align: Align::Right,
-        priority,
-        cell,
         sort,
-        help,
+        ..Column::right(title, width, priority, cell, help)
     }
 }
 

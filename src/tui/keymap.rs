@@ -95,12 +95,13 @@ impl Keymap {
         {
             return None;
         }
-        let key = Key {
-            code: event.code,
-            control,
+        let meaning = |code, control| {
+            let key = Key { code, control };
+            let played = self.bindings.get(&(key, true)).filter(|_| recording);
+            played.or_else(|| self.bindings.get(&(key, false))).copied()
         };
-        let played = self.bindings.get(&(key, true)).filter(|_| recording);
-        played.or_else(|| self.bindings.get(&(key, false))).copied()
+        let enter = || is_enter(event).then(|| meaning(KeyCode::Enter, false));
+        meaning(event.code, control).or_else(|| enter().flatten())
     }
 
     /// The keys of an action as written in the keymap, the preferred one first.
@@ -114,6 +115,13 @@ impl Keymap {
             .first()
             .map_or_else(String::new, |name| show_key(name))
     }
+}
+
+/// Enter, also one that was typed before the terminal was in raw mode: the kernel made a line feed of it, which is
+/// read as Ctrl-J.
+pub fn is_enter(event: KeyEvent) -> bool {
+    let control = event.modifiers.contains(KeyModifiers::CONTROL);
+    event.code == KeyCode::Enter || (event.code == KeyCode::Char('j') && control)
 }
 
 fn parse_key(name: &str) -> Option<Key> {
@@ -226,6 +234,16 @@ mod tests {
             keymap.resolve(press(KeyCode::Char('k')), false),
             Some(Action::Up)
         );
+    }
+
+    #[test]
+    fn enter_typed_before_raw_mode_is_enter_unless_ctrl_j_is_bound() {
+        let line_feed = KeyEvent::new(KeyCode::Char('j'), KeyModifiers::CONTROL);
+        let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
+        assert_eq!(keymap.resolve(line_feed, false), Some(Action::Open));
+        assert_eq!(keymap.resolve(line_feed, true), Some(Action::Open));
+        let bound = Keymap::parse("open = [\"enter\"]\ndown = [\"ctrl-j\"]").expect("a keymap");
+        assert_eq!(bound.resolve(line_feed, false), Some(Action::Down));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tui_input::backend::crossterm::EventHandler;
 use super::action::{ACTIONS, Action, Scope};
 use super::app::App;
 use super::columns::PROCESS_COLUMNS;
-use super::keymap::show_key;
+use super::keymap::{is_enter, show_key};
 use super::screens::gpu_columns::GPU_COLUMNS;
 use super::screens::{Screen, moved};
 use super::theme::Role;
@@ -73,7 +73,7 @@ impl Overlay {
             return None;
         };
         match key.code {
-            KeyCode::Enter => return Some(After::Closed),
+            _ if is_enter(key) => return Some(After::Closed),
             KeyCode::Esc => {
                 let before = before.clone();
                 app.set_filter(&before);

@@ -91,6 +91,9 @@ pub struct Glyphs {
     pub live: &'static str,
     pub paused: &'static str,
     pub degree: &'static str,
+    /// The way a column orders rows: the largest first, the smallest first.
+    pub descending: &'static str,
+    pub ascending: &'static str,
 }
 
 pub const UNICODE: Glyphs = Glyphs {
@@ -115,6 +118,8 @@ pub const UNICODE: Glyphs = Glyphs {
     live: "●",
     paused: "‖",
     degree: "°",
+    descending: "▼",
+    ascending: "▲",
 };
 
 pub const ASCII: Glyphs = Glyphs {
@@ -139,6 +144,8 @@ pub const ASCII: Glyphs = Glyphs {
     live: "*",
     paused: "=",
     degree: " ",
+    descending: "v",
+    ascending: "^",
 };
 
 #[derive(Debug, Clone, PartialEq)]

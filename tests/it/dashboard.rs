@@ -428,13 +428,16 @@ fn rows_are_ordered_by_menu_and_by_keys() {
     terminal.wait_text("▸ PID");
     terminal.send(ENTER);
     terminal.wait_for(rows(by_pid.clone()), "by PID");
+    terminal.wait_text("▲PID");
     terminal.send("I");
     terminal.wait_for(rows(reverse(&by_pid)), "by PID, turned round");
+    terminal.wait_text("▼PID");
     terminal.send(">");
     terminal.wait_text("ordered by USER");
     terminal.send(">");
     terminal.wait_text("ordered by VRAM");
     terminal.wait_for(rows(vec![first, third, second]), "by VRAM");
+    terminal.wait_text("▼VRAM");
     terminal.send("<<");
     terminal.wait_text("ordered by PID");
     terminal.wait_for(rows(by_pid), "by PID again");
@@ -447,6 +450,22 @@ fn rows_are_ordered_by_menu_and_by_keys() {
     terminal.wait_for(|s| !s.contents().contains("Order by"), "no menu");
     terminal.send("s");
     terminal.wait_text("PID (now)");
+}
+
+#[test]
+fn enter_counts_also_where_it_was_typed_before_raw_mode() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake).start();
+    terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
+    // What the kernel makes of Enter until then.
+    terminal.send("s");
+    terminal.wait_text("Order by");
+    terminal.send("j\n");
+    terminal.wait_for(|s| !s.contents().contains("Order by"), "no menu");
+    terminal.send("/abc\n");
+    terminal.wait_text("filter: abc (");
+    terminal.send("\n");
+    terminal.wait_text("each tick");
 }
 
 #[test]

@@ -1,5 +1,11 @@
 //! Every screen at four sizes from recorded frames: what a person sees, line by line.
 
+use std::sync::Arc;
+
+use gputop::model::history::{GpuMetric, SeriesKey};
+use gputop::model::units::Percent;
+use gputop::source::Update;
+use gputop::tui::app::App;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::Palette;
@@ -47,6 +53,42 @@ fn every_screen_can_be_drawn_at_any_size() {
             }
         }
     }
+}
+
+#[test]
+fn a_held_display_shows_nothing_of_what_comes_after() {
+    let mut app = app_at(DEMO, 140, Palette::None, false, true);
+    let shown = |app: &App| {
+        let screens = SCREENS.iter().filter(|def| (def.sample)(app).is_some());
+        let texts = screens.map(|def| text_of(&draw(app, def.id, 200, 60)));
+        texts.collect::<Vec<_>>()
+    };
+    app.set_paused(true);
+    let held = shown(&app);
+    let mut frame = (*app.frame).clone();
+    // The first is of the second that is held; the last ones push the finest buckets of that second out.
+    for step in [300, 500].into_iter().chain([1_000; 1_000]) {
+        frame.mono.0 += step;
+        for gpu in &mut frame.gpus {
+            gpu.sm = Percent(100.0).into();
+            gpu.power = gpu.board.power_cap_default.clone();
+        }
+        app.update(Update::Frame(Arc::new(frame.clone())));
+        if frame.mono.0 % 100_000 < step {
+            assert!(shown(&app) == held, "it moved");
+        }
+    }
+    assert_eq!(shown(&app), held);
+    app.set_paused(false);
+    assert_eq!(app.frame.mono, frame.mono);
+    let gpu = &frame.gpus[0];
+    let series = app
+        .history
+        .series(&SeriesKey::Gpu(gpu.uuid.clone(), GpuMetric::Sm));
+    assert_eq!(
+        series.and_then(|series| series.last()),
+        Some((frame.mono, 100.0))
+    );
 }
 
 /// The command line of one process in the recording: text of others is shown as it is.

@@ -44,10 +44,11 @@ fn text(line: &[char], begin: usize, end: usize) -> String {
     cell.trim().to_owned()
 }
 
-/// Each word with the column it begins in.
+/// Each word of a heading with the column it begins in; the arrow of the order is no part of it.
 fn words(line: &[char]) -> Vec<(usize, String)> {
     let mut words: Vec<(usize, String)> = Vec::new();
-    for (i, c) in line.iter().enumerate().filter(|(_, c)| **c != ' ') {
+    let letters = line.iter().enumerate();
+    for (i, c) in letters.filter(|(_, c)| !" ▲▼".contains(**c)) {
         match words.last_mut() {
             Some((begin, word)) if *begin + word.chars().count() == i => word.push(*c),
             _ => words.push((i, c.to_string())),

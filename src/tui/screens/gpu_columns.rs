@@ -9,8 +9,8 @@ use crate::model::accounting::{Accounting, account_pools};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, HealthState, Memory, MigInstance, Throttle};
 use crate::model::history::{GpuMetric, SeriesKey};
-use crate::model::reading::Reason;
-use crate::model::units::{Bytes, Millis};
+use crate::model::reading::{Reading, Reason};
+use crate::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Percent};
 use crate::tui::app::App;
 use crate::tui::columns::gib;
 use crate::tui::pools;
@@ -71,13 +71,23 @@ impl GpuRow {
         self.gpu().health.state != HealthState::Answering
     }
 
-    /// The cell of a reading that only whole GPUs have.
+    /// The cell of what only whole GPUs have.
     fn whole(&self, theme: &Theme, cell: impl FnOnce(&Gpu) -> Cell) -> Cell {
         if self.is_instance() {
             Cell::absent(theme)
         } else {
             cell(self.gpu())
         }
+    }
+
+    /// The cell of a reading that only whole GPUs have.
+    fn figure<T>(
+        &self,
+        theme: &Theme,
+        of: fn(&Gpu) -> &Reading<T>,
+        text: fn(&T) -> String,
+    ) -> Cell {
+        self.whole(theme, |gpu| Cell::reading(of(gpu), theme, text))
     }
 }
 
@@ -95,18 +105,16 @@ fn bytes(value: Option<Bytes>, theme: &Theme) -> Cell {
     value.map_or_else(|| Cell::absent(theme), |b| Cell::text(gib(b)))
 }
 
-fn power(row: &GpuRow, theme: &Theme) -> Cell {
-    row.whole(theme, |gpu| {
-        Cell::reading(&gpu.power, theme, |w| format!("{}", (w.0 + 500) / 1_000))
-    })
+fn percent(share: &Percent) -> String {
+    format!("{:.0}", share.0)
 }
 
-fn cap(row: &GpuRow, theme: &Theme) -> Cell {
-    row.whole(theme, |gpu| {
-        Cell::reading(&gpu.power_cap, theme, |w| {
-            format!("{}", (w.0 + 500) / 1_000)
-        })
-    })
+fn watts(power: &MilliWatts) -> String {
+    format!("{}", (power.0 + 500) / 1_000)
+}
+
+fn megahertz(clock: &MegaHertz) -> String {
+    clock.0.to_string()
 }
 
 fn temperature(row: &GpuRow, theme: &Theme) -> Cell {
@@ -213,30 +221,12 @@ pub fn notes(gpu: &Gpu, frame: &Frame) -> Vec<Cell> {
     notes
 }
 
-const fn right(
-    title: &'static str,
-    width: u16,
-    priority: u8,
-    cell: fn(&GpuRow, &Theme) -> Cell,
-    help: &'static str,
-) -> Column<GpuRow> {
-    Column {
-        title,
-        width,
-        align: Align::Right,
-        priority,
-        cell,
-        sort: None,
-        help,
-    }
-}
-
 /// Drawn over the table, since they are shapes and not text.
 const BAR: &str = "VRAM";
 const SPARK: &str = "SM 2 MIN";
 
 pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
-    right("GPU", 3, 0, label, "NVML's index; :N is a MIG instance."),
+    Column::right("GPU", 3, 0, label, "NVML's index; :N is a MIG instance."),
     Column {
         title: BAR,
         width: 16,
@@ -246,29 +236,25 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         sort: None,
         help: "The card's memory in parts that add up.",
     },
-    right(
+    Column::right(
         "USED",
         6,
         2,
         |row, theme| bytes(row.memory().taken(), theme),
         "GiB that are not free, the driver's included.",
     ),
-    right(
+    Column::right(
         "FREE",
         6,
         2,
         |row, theme| bytes(row.memory().free.get(), theme),
         "GiB the driver can still hand out.",
     ),
-    right(
+    Column::right(
         "SM%",
         4,
         3,
-        |row, theme| {
-            row.whole(theme, |gpu| {
-                Cell::reading(&gpu.sm, theme, |p| format!("{:.0}", p.0))
-            })
-        },
+        |row, theme| row.figure(theme, |gpu| &gpu.sm, percent),
         "Share of time in which a kernel ran; it says nothing about how much of the GPU that kernel used.",
     ),
     Column {
@@ -280,54 +266,50 @@ pub const GPU_COLUMNS: &[Column<GpuRow>] = &[
         sort: None,
         help: "SM% over the last two minutes.",
     },
-    right(
+    Column::right(
         "BW%",
         4,
         7,
-        |row, theme| {
-            row.whole(theme, |gpu| {
-                Cell::reading(&gpu.memory_bandwidth, theme, |p| format!("{:.0}", p.0))
-            })
-        },
+        |row, theme| row.figure(theme, |gpu| &gpu.memory_bandwidth, percent),
         "Share of time in which device memory was read or written.",
     ),
-    right("W", 4, 4, power, "Power drawn, in watts."),
-    right("CAP", 4, 8, cap, "The power limit in force, in watts."),
-    right("C", 3, 5, temperature, "Temperature in degrees Celsius."),
-    right(
+    Column::right(
+        "W",
+        4,
+        4,
+        |row, theme| row.figure(theme, |gpu| &gpu.power, watts),
+        "Power drawn, in watts.",
+    ),
+    Column::right(
+        "CAP",
+        4,
+        8,
+        |row, theme| row.figure(theme, |gpu| &gpu.power_cap, watts),
+        "The power limit in force, in watts.",
+    ),
+    Column::right("C", 3, 5, temperature, "Temperature in degrees Celsius."),
+    Column::right(
         "MHZ",
         5,
         9,
-        |row, theme| {
-            row.whole(theme, |gpu| {
-                Cell::reading(&gpu.sm_clock, theme, |c| c.0.to_string())
-            })
-        },
+        |row, theme| row.figure(theme, |gpu| &gpu.sm_clock, megahertz),
         "Clock of the SMs.",
     ),
-    right(
+    Column::right(
         "MEMHZ",
         5,
         11,
-        |row, theme| {
-            row.whole(theme, |gpu| {
-                Cell::reading(&gpu.memory_clock, theme, |c| c.0.to_string())
-            })
-        },
+        |row, theme| row.figure(theme, |gpu| &gpu.memory_clock, megahertz),
         "Clock of the memory, in MHz.",
     ),
-    right(
+    Column::right(
         "P",
         3,
         10,
-        |row, theme| {
-            row.whole(theme, |gpu| {
-                Cell::reading(&gpu.pstate, theme, |p| format!("P{p}"))
-            })
-        },
+        |row, theme| row.figure(theme, |gpu| &gpu.pstate, |p| format!("P{p}")),
         "Performance state: P0 is the fastest.",
     ),
-    right(
+    Column::right(
         "PCIE",
         5,
         10,

@@ -4,10 +4,9 @@
 pub mod gpu;
 pub mod gpu_columns;
 pub mod memory;
-pub mod memory_figures;
-pub mod memory_metrics;
 pub mod overview;
 pub mod process;
+pub mod process_table;
 pub mod strip;
 pub mod unread;
 

@@ -8,19 +8,20 @@ use super::gpu::GpuScreen;
 use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
+use super::process_table::draw_processes;
 use super::{Screen, ScreenDef, Step, is_small, moved, strip};
 use crate::model::frame::Frame;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
+use crate::model::host::Driver;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::columns::{PROCESS_COLUMNS, late};
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put, put_all, put_right};
-use crate::tui::widgets::table::{self, View, scrolled};
+use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -186,25 +187,9 @@ impl Overview {
     }
 
     fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let height = usize::from(area.height.saturating_sub(1));
         let cursor = self.process_cursor(app);
-        let offset = cursor.map_or(0, |at| scrolled(at, app.rows.len(), height));
-        let view = View {
-            cursor,
-            offset,
-            sorted: app.sort,
-            descending: !app.inverted,
-            late: late(&app.frame),
-        };
-        table::draw(
-            PROCESS_COLUMNS,
-            &app.rows,
-            ProcessRow::is_stale,
-            &view,
-            area,
-            buffer,
-            &app.theme,
-        );
+        let (at, marked) = (cursor.unwrap_or(0), cursor.is_some());
+        let below = draw_processes(app, &app.rows, at, marked, area, buffer);
         if app.rows.is_empty() && area.height > 1 {
             put(
                 buffer,
@@ -215,7 +200,6 @@ impl Overview {
                 app.theme.style(Role::Dim),
             );
         }
-        let below = app.rows.len().saturating_sub(offset + height);
         if below > 0 && area.height > 2 {
             let text = format!("{} {below} more ", app.theme.glyphs.ellipsis);
             put_right(
@@ -248,41 +232,17 @@ impl Overview {
             width: area.width - half,
             ..area
         };
-        let chart = |metric, title: &str, top, top_label: &str, role, area, buffer: &mut Buffer| {
-            let key = SeriesKey::Gpu(gpu.uuid.clone(), metric);
-            let title = format!("GPU {} {title}", gpu.index);
-            Timeline {
-                title: &title,
-                series: app.history.series(&key),
-                end: app.frame.mono,
-                length: app.chart_length(),
-                top,
-                top_label,
-                role,
-            }
-            .draw(area, buffer, &app.theme);
+        let series = |metric| {
+            app.history
+                .series(&SeriesKey::Gpu(gpu.uuid.clone(), metric))
         };
-        #[allow(clippy::cast_precision_loss)]
-        let top = total.0 as f32;
-        chart(
-            GpuMetric::Used,
-            "VRAM used",
-            top,
-            &total.short(),
-            Role::Processes,
-            left,
-            buffer,
-        );
+        let title = |what| format!("GPU {} {what}", gpu.index);
+        let (end, length, theme) = (app.frame.mono, app.chart_length(), &app.theme);
+        Timeline::bytes(title("VRAM used"), series(GpuMetric::Used), total)
+            .draw(end, length, left, buffer, theme);
         if right.width > 0 {
-            chart(
-                GpuMetric::Sm,
-                "SM",
-                100.0,
-                "100%",
-                Role::Chart,
-                right,
-                buffer,
-            );
+            Timeline::percent(title("SM"), series(GpuMetric::Sm))
+                .draw(end, length, right, buffer, theme);
         }
     }
 }
@@ -375,22 +335,17 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
     });
     piece("load", load.trim_end(), Role::Text, buffer);
     let driver = app.frame.driver.as_ref();
-    piece(
-        "driver",
-        driver
-            .and_then(|d| d.version.value())
-            .map_or(absent, String::as_str),
-        Role::Text,
-        buffer,
-    );
-    piece(
-        "CUDA",
-        driver
-            .and_then(|d| d.cuda.value())
-            .map_or(absent, String::as_str),
-        Role::Text,
-        buffer,
-    );
+    let mut of_driver = |name, of: fn(&Driver) -> &Reading<String>| {
+        let text = driver.and_then(|driver| of(driver).value());
+        piece(
+            name,
+            text.map_or(absent, String::as_str),
+            Role::Text,
+            buffer,
+        );
+    };
+    of_driver("driver", |driver| &driver.version);
+    of_driver("CUDA", |driver| &driver.cuda);
 }
 
 /// Says in the heading that the GPU table goes on, when it does.

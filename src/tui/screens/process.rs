@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use super::memory::MemoryScreen;
 use super::{Screen, ScreenDef, Step};
 use crate::model::gpu::ContextKind;
-use crate::model::history::{ProcessMetric, Series, SeriesKey};
+use crate::model::history::{ProcessMetric, SeriesKey};
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use crate::model::reading::{Missing, Reading};
 use crate::model::units::{Bytes, UnixMillis};
@@ -22,6 +22,7 @@ use crate::tui::widgets::cells::{put, put_all, put_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
 use crate::tui::widgets::timeline::{Timeline, span_words};
+use crate::tui::widgets::timelines::Timelines;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "process",
@@ -112,7 +113,7 @@ impl ProcessScreen {
 
     fn draw_charts(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let rows = self.rows(app);
-        let mut charts: Vec<(String, Option<&Series>, Bytes)> = Vec::new();
+        let mut charts = Vec::new();
         let mut uuids: Vec<_> = rows.iter().filter_map(|row| row.id().gpu).collect();
         uuids.extend(
             rows.iter()
@@ -127,7 +128,7 @@ impl ProcessScreen {
                 .unwrap_or(Bytes::gib(1));
             let name = gpu.map_or("GPU".into(), |gpu| format!("GPU {}", gpu.index));
             let series = app.history.series(&SeriesKey::Vram(self.id.key, uuid));
-            charts.push((format!("VRAM on {name}"), series, total));
+            charts.push(Timeline::bytes(format!("VRAM on {name}"), series, total));
         }
         let rss = app
             .history
@@ -138,32 +139,13 @@ impl ProcessScreen {
             .as_ref()
             .and_then(|host| host.memory_total.get())
             .unwrap_or(Bytes::gib(1));
-        charts.push(("host memory (RSS)".into(), rss, memory));
-        let across = charts.len().min(usize::from((area.width / 45).clamp(1, 4)));
-        let width = area.width / u16::try_from(across).unwrap_or(1);
-        for (i, (title, series, total)) in charts.iter().take(across).enumerate() {
-            let x = area.x + width * u16::try_from(i).unwrap_or(0);
-            #[allow(clippy::cast_precision_loss)]
-            let top = total.0 as f32;
-            Timeline {
-                title,
-                series: *series,
-                end: app.frame.mono,
-                length: app.chart_length(),
-                top,
-                top_label: &total.short(),
-                role: Role::Processes,
-            }
-            .draw(
-                Rect {
-                    x,
-                    width: width.saturating_sub(1),
-                    ..area
-                },
-                buffer,
-                &app.theme,
-            );
+        charts.push(Timeline::bytes("host memory (RSS)", rss, memory));
+        Timelines {
+            charts,
+            end: app.frame.mono,
+            length: app.chart_length(),
         }
+        .draw(area, buffer, &app.theme);
     }
 }
 

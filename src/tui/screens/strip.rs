@@ -16,7 +16,7 @@ use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{fit, put, put_right};
+use crate::tui::widgets::cells::{put, put_line, put_right};
 use crate::tui::widgets::table::mark;
 use crate::tui::widgets::timeline::{columns, span_words};
 
@@ -51,8 +51,7 @@ fn one(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let mut y = area.y + 1;
     let mut line = |text: &str, role: Role, buffer: &mut Buffer| {
         if y < area.bottom() {
-            let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);
-            put(buffer, area.x, y, &text, area.width, theme.style(role));
+            put_line(buffer, Rect { y, ..area }, text, role, theme);
         }
         y += 1;
     };
@@ -369,8 +368,7 @@ fn worst(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &m
                 Role::Dim,
             )
         });
-    let text = fit(&text, usize::from(area.width), theme.glyphs.ellipsis);
-    put(buffer, area.x, area.y, &text, area.width, theme.style(role));
+    put_line(buffer, area, &text, role, theme);
 }
 
 /// The worst note of all GPUs: one that is gone before one that is hot, that before one that is slow.

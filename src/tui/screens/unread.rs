@@ -11,8 +11,8 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::pools::kind_words;
 use crate::tui::theme::Role;
+use crate::tui::widgets::cells::put_lines;
 use crate::tui::widgets::cells::wrap_words;
-use crate::tui::widgets::cells::{fit, put};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "unread",
@@ -122,10 +122,7 @@ impl Screen for Unreadable {
         let first = self
             .scroll
             .min(lines.len().saturating_sub(usize::from(area.height)));
-        for (y, (text, role)) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
-            let text = fit(text, usize::from(inner.width), theme.glyphs.ellipsis);
-            put(buffer, inner.x, y, &text, inner.width, theme.style(*role));
-        }
+        put_lines(buffer, inner, lines.iter().skip(first), theme);
     }
 
     fn act(&mut self, action: Action, app: &App) -> Step {

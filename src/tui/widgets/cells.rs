@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use crate::tui::theme::{ASCII, Theme};
+use crate::tui::theme::{ASCII, Role, Theme};
 
 /// How many columns `text` takes.
 pub fn columns(text: &str) -> usize {
@@ -83,6 +84,24 @@ fn put_ascii(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style:
         at += 1;
     }
     at - x
+}
+
+/// A sentence in the first row of `area`; where it is cut, one sees that it is.
+pub fn put_line(buffer: &mut Buffer, area: Rect, text: &str, role: Role, theme: &Theme) {
+    let text = fit(text, usize::from(area.width), theme.glyphs.ellipsis);
+    put(buffer, area.x, area.y, &text, area.width, theme.style(role));
+}
+
+/// Sentences below each other, as many as there are rows.
+pub fn put_lines<'l>(
+    buffer: &mut Buffer,
+    area: Rect,
+    lines: impl IntoIterator<Item = &'l (String, Role)>,
+    theme: &Theme,
+) {
+    for (y, (text, role)) in (area.y..area.bottom()).zip(lines) {
+        put_line(buffer, Rect { y, ..area }, text, *role, theme);
+    }
 }
 
 /// Several pieces one after the other; returns the column behind the last.

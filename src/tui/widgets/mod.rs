@@ -9,3 +9,4 @@ pub mod scroll;
 pub mod segment_map;
 pub mod table;
 pub mod timeline;
+pub mod timelines;

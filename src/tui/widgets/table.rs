@@ -25,6 +25,27 @@ pub struct Column<T: ?Sized> {
     pub help: &'static str,
 }
 
+impl<T> Column<T> {
+    /// A column of numbers that orders nothing.
+    pub const fn right(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &Theme) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            title,
+            width,
+            align: Align::Right,
+            priority,
+            cell,
+            sort: None,
+            help,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Left,
@@ -83,6 +104,13 @@ pub enum First {
     Smallest,
 }
 
+impl First {
+    /// Values fall from the top of the table to its end.
+    pub fn descends(self, inverted: bool) -> bool {
+        (self == Self::Largest) != inverted
+    }
+}
+
 /// What a row is ordered by.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SortKey {
@@ -116,10 +144,10 @@ impl SortKey {
             (Self::Number(_), Self::Text(_)) => Ordering::Less,
             (Self::Text(_), Self::Number(_)) => Ordering::Greater,
         };
-        if (first == First::Largest) == inverted {
-            order
-        } else {
+        if first.descends(inverted) {
             order.reverse()
+        } else {
+            order
         }
     }
 }
@@ -182,6 +210,7 @@ pub struct View {
     pub offset: usize,
     /// The column that orders the rows, marked in the heading.
     pub sorted: Option<usize>,
+    /// Which way it orders them, told by an arrow there.
     pub descending: bool,
     /// Titles of columns that have nothing to say now: the first to leave when it is narrow.
     pub late: &'static [&'static str],
@@ -283,7 +312,36 @@ fn heading<T: ?Sized>(
             buffer,
             theme,
         );
+        if sorted {
+            arrow(column.title, column.align, *place, view, y, buffer, theme);
+        }
     }
+}
+
+/// Beside the title, on the side where nothing is aligned: the title stays where it is, and where it fills its column
+/// the arrow takes the gap between two.
+fn arrow(
+    title: &str,
+    align: Align,
+    place: Placed,
+    view: &View,
+    y: u16,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    let glyph = if view.descending {
+        theme.glyphs.descending
+    } else {
+        theme.glyphs.ascending
+    };
+    let title = u16::try_from(columns(title))
+        .unwrap_or(u16::MAX)
+        .min(place.width);
+    let x = match align {
+        Align::Right => (place.x + place.width - title).saturating_sub(1),
+        Align::Left | Align::Rest => place.x + title,
+    };
+    put(buffer, x, y, glyph, 1, theme.style(Role::Title));
 }
 
 fn draw_cell(
@@ -307,6 +365,7 @@ fn draw_cell(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::theme::Palette;
 
     const fn column(title: &'static str, width: u16, align: Align, priority: u8) -> Column<()> {
         Column {
@@ -355,6 +414,37 @@ mod tests {
         use SortKey::{Missing, Number};
         assert_eq!(order(false), [Number(3.0), Number(1.0), Missing, Missing]);
         assert_eq!(order(true), [Number(1.0), Number(3.0), Missing, Missing]);
+    }
+
+    #[test]
+    fn an_arrow_beside_the_title_tells_which_way_a_column_orders() {
+        let columns = [
+            column("A", 3, Align::Right, 0),
+            column("FULL", 4, Align::Right, 0),
+            column("C", 4, Align::Rest, 0),
+        ];
+        let heading = |sorted, first: First, inverted, ascii| {
+            let theme = Theme::new(Palette::None, ascii, jiff::tz::TimeZone::UTC);
+            let area = Rect::new(0, 0, 14, 1);
+            let mut buffer = Buffer::empty(area);
+            let view = View {
+                cursor: None,
+                offset: 0,
+                sorted,
+                descending: first.descends(inverted),
+                late: &[],
+            };
+            draw(&columns, &[], |()| false, &view, area, &mut buffer, &theme);
+            (0..14).map(|x| buffer[(x, 0)].symbol()).collect::<String>()
+        };
+        assert_eq!(heading(None, First::Largest, false, true), "   A FULL C   ");
+        let largest = |column, inverted| heading(Some(column), First::Largest, inverted, true);
+        assert_eq!(largest(0, false), "  vA FULL C   ");
+        assert_eq!(largest(1, false), "   AvFULL C   ");
+        assert_eq!(largest(2, true), "   A FULL C^  ");
+        let smallest = |inverted| heading(Some(2), First::Smallest, inverted, false);
+        assert_eq!(smallest(false), "   A FULL C▲  ");
+        assert_eq!(smallest(true), "   A FULL C▼  ");
     }
 
     #[test]

@@ -6,28 +6,48 @@ use ratatui::layout::Rect;
 
 use super::cells::{put, put_right};
 use crate::model::history::{Series, Span};
-use crate::model::units::{Millis, Mono};
+use crate::model::units::{Bytes, Millis, Mono};
 use crate::tui::theme::{Role, Theme};
 
 /// What a chart shows and how it is labelled.
 pub struct Timeline<'a> {
-    pub title: &'a str,
+    pub title: String,
     pub series: Option<&'a Series>,
-    pub end: Mono,
-    pub length: Millis,
     /// The value of the top edge.
     pub top: f32,
     /// The label of the top edge: `140G`, `100%`.
-    pub top_label: &'a str,
+    pub top_label: String,
     pub role: Role,
 }
 
 /// Columns kept for the labels of the y axis.
 const LABELS: u16 = 6;
 
-impl Timeline<'_> {
-    /// Needs three rows: a title, at least one row of columns, the time axis.
-    pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+impl<'a> Timeline<'a> {
+    /// Memory of processes, up to `top`.
+    pub fn bytes(title: impl Into<String>, series: Option<&'a Series>, top: Bytes) -> Self {
+        #[allow(clippy::cast_precision_loss)]
+        Self {
+            title: title.into(),
+            series,
+            top: top.0 as f32,
+            top_label: top.short(),
+            role: Role::Processes,
+        }
+    }
+
+    pub fn percent(title: impl Into<String>, series: Option<&'a Series>) -> Self {
+        Self {
+            title: title.into(),
+            series,
+            top: 100.0,
+            top_label: "100%".into(),
+            role: Role::Chart,
+        }
+    }
+
+    /// The `length` that ends with `end`. Needs three rows: a title, at least one row of columns, the time axis.
+    pub fn draw(&self, end: Mono, length: Millis, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         if area.height < 3 || area.width < LABELS + 10 {
             return;
         }
@@ -35,7 +55,7 @@ impl Timeline<'_> {
             buffer,
             area.x,
             area.y,
-            self.title,
+            &self.title,
             area.width,
             theme.style(Role::Dim),
         );
@@ -46,16 +66,16 @@ impl Timeline<'_> {
             height: area.height - 2,
         };
         self.labels(plot, buffer, theme);
-        axis(self.length, plot, buffer, theme);
+        axis(length, plot, buffer, theme);
         let Some(series) = self.series else { return };
-        let spans = series.window(self.end, self.length, usize::from(plot.width));
+        let spans = series.window(end, length, usize::from(plot.width));
         columns(&spans, self.top, self.role, plot, buffer, theme);
     }
 
     fn labels(&self, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let style = theme.style(Role::Dim);
         let left = plot.x - LABELS;
-        put_right(buffer, left, plot.x - 1, plot.y, self.top_label, style);
+        put_right(buffer, left, plot.x - 1, plot.y, &self.top_label, style);
         if plot.height > 1 {
             put_right(buffer, left, plot.x - 1, plot.bottom() - 1, "0", style);
         }

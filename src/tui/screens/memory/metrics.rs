@@ -1,10 +1,16 @@
 //! The metrics of the memory screen: each by its standard name, with its value and a line on what it means.
 
-use super::memory_figures::{Read, STEP, gib};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::Shown;
+use super::figures::{STEP, gib};
+use super::read::Read;
 use crate::allocator::fragmentation::Shelf;
 use crate::model::pool::Pool;
 use crate::model::units::Bytes;
-use crate::tui::theme::Theme;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::{fit, put, put_right};
 use crate::tui::widgets::segment_map::{pool_words, stream_words};
 
 /// A metric by its standard name, with what it means.
@@ -130,5 +136,29 @@ fn small_gib(size: Bytes) -> String {
         format!("{} GiB", gib(size))
     } else {
         size.to_string()
+    }
+}
+
+impl Shown<'_> {
+    pub(super) fn metrics(&self, lines: &[Metric], area: Rect, buffer: &mut Buffer) {
+        if area.height == 0 {
+            return;
+        }
+        let theme = self.theme;
+        let last = lines.len().saturating_sub(usize::from(area.height));
+        let first = self.screen.scroll.min(last);
+        for (y, line) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
+            let style = theme.style(if line.value.is_empty() {
+                Role::Title
+            } else {
+                Role::Dim
+            });
+            put(buffer, area.x, y, &line.name, 26, style);
+            let value = theme.style(Role::Text);
+            put_right(buffer, area.x + 26, area.x + 38, y, &line.value, value);
+            let room = area.width.saturating_sub(40);
+            let words = fit(&line.words, usize::from(room), theme.glyphs.ellipsis);
+            put(buffer, area.x + 40, y, &words, room, theme.style(Role::Dim));
+        }
     }
 }

@@ -1,88 +1,19 @@
-//! The figures of the memory screen: where a process's memory is, in parts whose printed values add up, and what
-//! follows from them in a sentence.
+//! The figures of the memory screen: where a process's memory is, in parts whose printed values add up.
 //!
 //! Statistics, map, and the driver's view are of slightly different moments. The parts of the pool come from the map
 //! while that is as fresh as the statistics, since only it knows what is stuck; otherwise from the statistics.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
-
-use crate::allocator::fits::{Around, Fits, returnable, stuck};
-use crate::allocator::fragmentation::{Fragmentation, unusable_curve};
+use super::read::Read;
+use crate::allocator::fits::{Fits, returnable, stuck};
+use crate::allocator::fragmentation::Fragmentation;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
-use crate::model::pool::{Pool, PoolMap};
-use crate::model::units::{Bytes, Millis, apportion};
+use crate::model::pool::Pool;
+use crate::model::units::{Bytes, apportion};
 use crate::tui::pools;
-use crate::tui::widgets::segment_map::SegmentLayout;
 
 /// Printed sizes are in GiB with two decimals.
 pub const STEP: u64 = Bytes::gib(1).0 / 100;
-
-/// A map older than this says nothing of the present parts; its picture is still shown.
-const FRESH: Millis = Millis(3_000);
-
-/// A map and everything that is computed from it once.
-#[derive(Debug)]
-pub struct Read {
-    pub map: Arc<PoolMap>,
-    pub fragmentation: Fragmentation,
-    pub curve: Vec<(Bytes, f64)>,
-    /// For what the driver had free when it was computed.
-    fits: RefCell<Option<(Around, Fits)>>,
-    /// For a number of cells in a row and of rows.
-    layout: RefCell<Option<(usize, usize, Rc<SegmentLayout>)>>,
-}
-
-impl Read {
-    pub fn new(map: Arc<PoolMap>) -> Self {
-        Self {
-            fragmentation: Fragmentation::of(&map),
-            curve: unusable_curve(&map),
-            map,
-            fits: RefCell::new(None),
-            layout: RefCell::new(None),
-        }
-    }
-
-    /// The map is of about the moment of the pool's statistics.
-    pub fn is_fresh(&self, pool: &Pool) -> bool {
-        let (map, stats) = (self.map.at, pool.at);
-        map.since(stats).max(stats.since(map)) <= FRESH
-    }
-
-    pub fn fits(&self, driver_free: Option<Bytes>) -> Fits {
-        let around = Around::with_free(driver_free);
-        let mut known = self.fits.borrow_mut();
-        match *known {
-            Some((same, fits)) if same == around => fits,
-            _ => {
-                let fits = Fits::of_map(&self.map, &around);
-                *known = Some((around, fits));
-                fits
-            }
-        }
-    }
-
-    /// The layout for a pane, computed at its first drawing and after a change of size.
-    pub fn layout(&self, cells_per_row: usize, height: usize) -> Rc<SegmentLayout> {
-        let mut known = self.layout.borrow_mut();
-        if let Some((cells, rows, layout)) = &*known
-            && (*cells, *rows) == (cells_per_row, height)
-        {
-            return Rc::clone(layout);
-        }
-        let layout = Rc::new(SegmentLayout::fitting(&self.map, cells_per_row, height));
-        *known = Some((cells_per_row, height, Rc::clone(&layout)));
-        layout
-    }
-
-    /// The layout that was drawn last.
-    pub fn drawn(&self) -> Option<Rc<SegmentLayout>> {
-        self.layout.borrow().as_ref().map(|l| Rc::clone(&l.2))
-    }
-}
 
 /// Sizes as they are printed: multiples of [`STEP`] whose sums are the sums printed.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -243,48 +174,6 @@ impl Figures {
             free: printed[9],
         });
     }
-
-    /// What is in no tensor: idle and what the driver has free.
-    pub fn unused(&self) -> Option<Bytes> {
-        Some(Bytes(self.idle.0 + self.card?.free.0))
-    }
-
-    /// What this all means, as one clause: `8.93 GiB unused, yet one tensor above 3.03 fails: 5.90 is stuck in pieces`.
-    pub fn headline(&self) -> String {
-        let (Some(unused), Some(largest)) = (self.unused(), self.fits.largest()) else {
-            return format!("{} GiB cached in no tensor", gib(self.idle));
-        };
-        let fits = down(largest);
-        if !self.fits.is_complete() {
-            return format!(
-                "{} GiB unused; one tensor of {fits} fits for sure, the map tells whether more does",
-                gib(unused)
-            );
-        }
-        // Less than a tenth that cannot be had in one piece is no news.
-        if largest.0.saturating_add(largest.0 / 9) >= unused.0 {
-            return format!(
-                "{} GiB unused, and one tensor up to {fits} fits",
-                gib(unused)
-            );
-        }
-        let why = match self.idle_parts {
-            Some(parts) if parts.stuck.0 * 2 >= unused.0 - largest.0.min(unused.0) => {
-                format!(": {} is stuck in pieces", gib(parts.stuck))
-            }
-            Some(parts) if parts.kept >= parts.waiting && parts.kept.0 > 0 => {
-                format!(": {} is kept for CUDA graphs or a MemPool", gib(parts.kept))
-            }
-            Some(parts) if parts.waiting.0 > 0 => {
-                format!(": {} waits for another stream", gib(parts.waiting))
-            }
-            _ => String::new(),
-        };
-        format!(
-            "{} GiB unused, yet one tensor above {fits} fails{why}",
-            gib(unused)
-        )
-    }
 }
 
 fn fits(gpu: Option<&Gpu>, pool: &Pool, read: Option<&Read>) -> Fits {
@@ -311,10 +200,12 @@ pub fn down(size: Bytes) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::allocator::fragmentation::tests::any_map;
     use crate::model::gpu::Memory;
-    use crate::model::pool::{PoolStats, Sampled};
+    use crate::model::pool::{PoolMap, PoolStats, Sampled};
     use crate::model::process::ProcessKey;
     use crate::model::units::{GpuUuid, Mono};
     use proptest::prelude::*;

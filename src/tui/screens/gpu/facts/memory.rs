@@ -1,0 +1,81 @@
+//! Where the card's memory is, in parts that add up.
+
+use crate::model::accounting::{Accounting, account_pools};
+use crate::model::frame::Frame;
+use crate::model::gpu::Gpu;
+use crate::model::units::{Bytes, apportion};
+use crate::tui::screens::gpu_columns::has_pools;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::facts::Fact;
+
+/// The accounting where there can be one; else what is known of it.
+pub(super) fn memory_facts(gpu: &Gpu, frame: &Frame, theme: &Theme) -> Vec<Fact> {
+    if let Some(split) = account_pools(gpu, frame.pools.as_ref()) {
+        return accounting_facts(gpu, &split);
+    }
+    let total = &gpu.memory.total;
+    vec![
+        Fact::Heading("Memory".into()),
+        Fact::reading("total", total, "each tick", theme, ToString::to_string),
+    ]
+}
+
+/// The lines of the accounting: parts in GiB that add up, and the sum.
+fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
+    let step = Bytes::gib(1).0 / 100;
+    let printed = apportion(
+        &[
+            split.processes,
+            split.unattributed,
+            split.driver,
+            split.free,
+            split.allocated,
+            split.idle,
+            split.other,
+        ],
+        step,
+    );
+    let all = [printed[0], printed[4], printed[5], printed[6]];
+    let processes = Bytes(all.iter().map(|b| b.0).sum());
+    let text = |bytes: Bytes| format!("{:>8.2} GiB", bytes.as_gib());
+    let sum = Bytes(printed.iter().map(|b| b.0).sum());
+    let count = gpu.processes.value().map_or(0, Vec::len);
+    let about = if split.approximate { "~" } else { "" };
+    let other = if split.processes_unknown {
+        "and processes whose memory is not told"
+    } else {
+        ""
+    };
+    let mut list = vec![
+        Fact::Heading("Memory".into()),
+        Fact::Value(
+            "processes",
+            format!("{}{about}  {count} of them", text(processes)),
+            Role::Processes,
+            "",
+        ),
+    ];
+    if has_pools(split) {
+        let part = |name, size, words: &str, role| {
+            Fact::Value(name, format!("{}  {words}", text(size)), role, "peek")
+        };
+        list.extend([
+            part("  allocated", printed[4], "live tensors", Role::Allocated),
+            part("  idle", printed[5], "cached, in no tensor", Role::Idle),
+            part("  other", printed[6], "context, libraries", Role::OtherVram),
+            part("  not looked into", printed[0], "", Role::Processes),
+        ]);
+    }
+    list.extend([
+        Fact::Value(
+            "other",
+            format!("{}  {other}", text(printed[1])),
+            Role::Unattributed,
+            "",
+        ),
+        Fact::Value("driver", text(printed[2]), Role::Driver, ""),
+        Fact::Value("free", text(printed[3]), Role::Text, ""),
+        Fact::Value("total", text(sum), Role::Text, "each tick"),
+    ]);
+    list
+}

@@ -1,0 +1,277 @@
+//! One GPU: where its memory is, its history, its processes, and everything NVML says about it.
+
+mod facts;
+mod timelines;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use self::facts::{facts_of, quiet};
+use super::gpu_columns::{has_pools, notes, parts};
+use super::memory::MemoryScreen;
+use super::process::ProcessScreen;
+use super::process_table::draw_processes;
+use super::{Screen, ScreenDef, Step, moved};
+use crate::model::accounting::account_pools;
+use crate::model::gpu::{Gpu, HealthState};
+use crate::model::units::GpuUuid;
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::rows::ProcessRow;
+use crate::tui::theme::Role;
+use crate::tui::widgets::bar;
+use crate::tui::widgets::cells::{put, put_all, put_right};
+use crate::tui::widgets::facts::{capacity, draw as draw_facts, lines as fact_lines};
+use crate::tui::widgets::scroll::Scroll;
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "gpu",
+    title: "GPU",
+    words: &[
+        ("each tick", "Read with every frame."),
+        (
+            "10 s",
+            "Read every ten seconds, since it changes rarely or its call is dear.",
+        ),
+        (
+            "while shown",
+            "Read only while this screen is open: the call costs 2 to 40 ms.",
+        ),
+        ("once", "Read when the GPU was opened."),
+    ],
+    sample: |app| {
+        Some(Box::new(GpuScreen::new(
+            app.frame.gpus.first()?.uuid.clone(),
+        )))
+    },
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pane {
+    Processes,
+    Facts,
+}
+
+#[derive(Debug)]
+pub struct GpuScreen {
+    uuid: GpuUuid,
+    pane: Pane,
+    cursor: usize,
+    scroll: Scroll,
+}
+
+/// The least width of a column of facts.
+const FACTS: u16 = 58;
+
+impl GpuScreen {
+    pub fn new(uuid: GpuUuid) -> Self {
+        Self {
+            uuid,
+            pane: Pane::Processes,
+            cursor: 0,
+            scroll: Scroll::default(),
+        }
+    }
+
+    fn gpu<'a>(&self, app: &'a App) -> Option<&'a Gpu> {
+        app.frame.gpus.iter().find(|gpu| gpu.uuid == self.uuid)
+    }
+
+    fn rows(&self, app: &App) -> Vec<ProcessRow> {
+        app.rows
+            .iter()
+            .filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
+            .cloned()
+            .collect()
+    }
+
+    /// Shows the GPU so many places further on, if there is one.
+    fn switch(&mut self, app: &App, step: isize) {
+        let gpus = &app.frame.gpus;
+        let at = gpus.iter().position(|gpu| gpu.uuid == self.uuid);
+        let to = at.unwrap_or(0).checked_add_signed(step);
+        if let Some(gpu) = to.and_then(|to| gpus.get(to)) {
+            *self = Self {
+                pane: self.pane,
+                ..Self::new(gpu.uuid.clone())
+            };
+        }
+    }
+
+    fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let rows = self.rows(app);
+        if rows.is_empty() {
+            let gpu = self.gpu(app).and_then(|gpu| gpu.processes.why());
+            let text = gpu.map_or("no process is on this GPU".into(), |why| {
+                format!("processes: {why}")
+            });
+            put(
+                buffer,
+                area.x + 1,
+                area.y,
+                &text,
+                area.width,
+                app.theme.style(Role::Dim),
+            );
+            return;
+        }
+        let marked = self.pane == Pane::Processes;
+        draw_processes(app, &rows, self.cursor, marked, area, buffer);
+    }
+
+    fn draw_facts(&self, gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
+        let stale = gpu.health.state != HealthState::Answering;
+        let facts = facts_of(gpu, &app.frame, &app.theme);
+        let lines = fact_lines(&if stale { quiet(facts) } else { facts }, area.width);
+        let shown = capacity(area, FACTS);
+        let first = self.scroll.first(lines.len(), shown);
+        let last = lines.len().saturating_sub(shown);
+        draw_facts(&lines, first, area, FACTS, buffer, &app.theme);
+        if last > 0 && self.pane == Pane::Processes {
+            let hint = format!("{} more ", last.min(lines.len()));
+            put_right(
+                buffer,
+                area.x,
+                area.right(),
+                area.y - 1,
+                &format!("Tab scrolls {hint}"),
+                app.theme.style(Role::Dim),
+            );
+        }
+    }
+}
+
+/// `GPU 0  NVIDIA H200  GPU-caae…  0000:3b:00`, and what is wrong with it.
+fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
+    let name = format!("GPU {}  {}", gpu.index, gpu.name);
+    let bus = gpu.board.pci_bus.value().map_or("", String::as_str);
+    let mut pieces = vec![
+        (name.as_str(), theme.style(Role::Title)),
+        ("  ", theme.style(Role::Dim)),
+        (bus, theme.style(Role::Dim)),
+    ];
+    let notes = notes(gpu, &app.frame);
+    for note in &notes {
+        pieces.push(("  ", theme.style(Role::Dim)));
+        pieces.push((&note.text, theme.style(note.role)));
+    }
+    put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
+}
+
+impl Screen for GpuScreen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let Some(gpu) = self.gpu(app) else {
+            put(
+                buffer,
+                area.x + 1,
+                area.y,
+                "this GPU is not in the list any more",
+                area.width,
+                app.theme.style(Role::Warn),
+            );
+            return;
+        };
+        draw_title(gpu, app, area, buffer);
+        if let Some(split) = account_pools(gpu, app.frame.pools.as_ref())
+            && area.height > 1
+        {
+            bar::draw(
+                buffer,
+                area.x + 1,
+                area.y + 1,
+                area.width.saturating_sub(2),
+                &parts(&split, has_pools(&split), &app.theme),
+            );
+        }
+        let left = area.height.saturating_sub(2);
+        let chart = if left >= 18 {
+            (left / 3).clamp(6, 14)
+        } else {
+            0
+        };
+        let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
+        let processes = wanted.min((left - chart) / 3 + 1).min(left - chart);
+        let at = |y: u16, height: u16| Rect {
+            x: area.x + 1,
+            y: area.y + y,
+            width: area.width.saturating_sub(2),
+            height,
+        };
+        if chart > 0 {
+            timelines::draw(gpu, app, at(2, chart), buffer);
+        }
+        self.draw_processes(
+            app,
+            Rect {
+                x: area.x,
+                width: area.width,
+                ..at(2 + chart, processes)
+            },
+            buffer,
+        );
+        let rest = left.saturating_sub(chart + processes);
+        if rest > 1 {
+            let area = at(2 + chart + processes + 1, rest - 1);
+            self.draw_facts(gpu, app, area, buffer);
+        }
+    }
+
+    fn act(&mut self, action: Action, app: &App) -> Step {
+        let rows = self.rows(app);
+        match (self.pane, action) {
+            (_, Action::NextPane) => {
+                self.pane = if self.pane == Pane::Facts {
+                    Pane::Processes
+                } else {
+                    Pane::Facts
+                };
+            }
+            (_, Action::NextGpu) => self.switch(app, 1),
+            (_, Action::PreviousGpu) => self.switch(app, -1),
+            (Pane::Processes, Action::Open) => {
+                if let Some(row) = rows.get(self.cursor.min(rows.len().saturating_sub(1))) {
+                    return Step::Open(Box::new(ProcessScreen::new(row.id())));
+                }
+            }
+            (_, Action::Memory) => {
+                let under = rows.get(self.cursor.min(rows.len().saturating_sub(1)));
+                let row = under.filter(|_| self.pane == Pane::Processes);
+                let row = row.or_else(|| MemoryScreen::largest(&app.all_rows, &self.uuid));
+                if let Some(row) = row {
+                    return Step::Open(Box::new(MemoryScreen::new(row.id())));
+                }
+            }
+            (Pane::Processes, action) => match moved(self.cursor, rows.len(), 10, action) {
+                Some(at) => self.cursor = at,
+                None => return Step::Ignored,
+            },
+            (Pane::Facts, action) => {
+                if !self.scroll.act(action) {
+                    return Step::Ignored;
+                }
+            }
+        }
+        Step::Stay
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        &[
+            Action::Back,
+            Action::Open,
+            Action::Memory,
+            Action::NextPane,
+            Action::NextGpu,
+            Action::ZoomOut,
+            Action::Help,
+        ]
+    }
+
+    fn focus(&self) -> Option<GpuUuid> {
+        Some(self.uuid.clone())
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}

@@ -1,0 +1,46 @@
+//! The GPU over time: memory, use, power.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::model::gpu::Gpu;
+use crate::model::history::{GpuMetric, SeriesKey};
+use crate::model::units::Bytes;
+use crate::tui::app::App;
+use crate::tui::theme::Role;
+use crate::tui::widgets::timeline::Timeline;
+use crate::tui::widgets::timelines::Timelines;
+
+/// As many as there is room for.
+pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
+    let series = |metric| {
+        app.history
+            .series(&SeriesKey::Gpu(gpu.uuid.clone(), metric))
+    };
+    let total = gpu.memory.total.get().unwrap_or(Bytes(1));
+    let cap = gpu
+        .power_cap
+        .get()
+        .or(gpu.board.power_cap_default.get())
+        .map_or(1_000, |cap| cap.0 / 1_000);
+    #[allow(clippy::cast_precision_loss)]
+    let power = Timeline {
+        title: "power".into(),
+        series: series(GpuMetric::Power),
+        top: cap as f32,
+        top_label: format!("{cap}W"),
+        role: Role::Chart,
+    };
+    let bandwidth = series(GpuMetric::MemoryBandwidth);
+    Timelines {
+        charts: vec![
+            Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
+            Timeline::percent("SM", series(GpuMetric::Sm)),
+            Timeline::percent("memory bandwidth", bandwidth),
+            power,
+        ],
+        end: app.frame.mono,
+        length: app.chart_length(),
+    }
+    .draw(area, buffer, &app.theme);
+}

@@ -1,0 +1,163 @@
+//! What the lines of the accounting say: each part of the card's memory with its figure.
+
+use super::Shown;
+use super::figures::{Card, gib};
+use crate::model::history::SeriesKey;
+use crate::model::units::{Bytes, Millis};
+use crate::tui::pools;
+use crate::tui::theme::Role;
+
+/// One line of the accounting.
+pub(super) struct Line {
+    pub(super) shape: Option<(&'static str, Role)>,
+    pub(super) name: &'static str,
+    pub(super) words: String,
+    pub(super) size: String,
+    pub(super) peak: String,
+    pub(super) compare: String,
+}
+
+/// A line without a peak and without anything to compare it with.
+fn line(
+    shape: Option<(&'static str, Role)>,
+    name: &'static str,
+    words: &str,
+    size: String,
+) -> Line {
+    Line {
+        shape,
+        name,
+        words: words.into(),
+        size,
+        peak: String::new(),
+        compare: String::new(),
+    }
+}
+
+impl Shown<'_> {
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let mut lines = Vec::from(self.pool_lines());
+        lines.extend(self.idle_lines());
+        lines.push(self.other_line());
+        lines.push(self.process_line());
+        lines.extend(self.card_lines());
+        lines
+    }
+
+    fn pool_lines(&self) -> [Line; 2] {
+        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let peak = self.pool.stats.allocated_peak;
+        let shape = Some((glyphs.allocated, Role::Allocated));
+        let size = gib(figures.allocated);
+        let allocated = Line {
+            peak: if peak.0 > 0 { gib(peak) } else { String::new() },
+            compare: "memory_allocated()".into(),
+            ..line(shape, "allocated", "in live tensors", size)
+        };
+        let shape = Some((glyphs.idle, Role::Idle));
+        let size = gib(figures.idle);
+        let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
+        let idle = Line {
+            compare: format!("reserved {reserved}"),
+            ..line(shape, "idle", "reserved - allocated", size)
+        };
+        [allocated, idle]
+    }
+
+    /// The parts of what is idle; rare ones only where there are any.
+    fn idle_lines(&self) -> Vec<Line> {
+        let Some(parts) = self.figures.idle_parts else {
+            let words = "expandable segments: only the map tells";
+            let absent = self.theme.glyphs.absent.to_owned();
+            return vec![line(None, "  stuck", words, absent)];
+        };
+        let part = |name, words, size| line(None, name, words, gib(size));
+        let mut lines = vec![
+            part("  stuck", "beside live tensors", parts.stuck),
+            part("  returnable", self.whole_words(), parts.returnable),
+        ];
+        if parts.kept.0 > 0 {
+            lines.push(part("  kept", "for CUDA graphs, MemPools", parts.kept));
+        }
+        if parts.waiting.0 > 0 {
+            lines.push(part("  waiting", "for another stream", parts.waiting));
+        }
+        lines
+    }
+
+    fn other_line(&self) -> Line {
+        let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
+        let about = if figures.approximate { "~" } else { "" };
+        let size = figures
+            .other
+            .map_or_else(|| glyphs.absent.into(), |o| format!("{about}{}", gib(o)));
+        let shape = Some((glyphs.other, Role::OtherVram));
+        line(shape, "other", "context, libraries", size)
+    }
+
+    /// What is not the process's.
+    fn card_lines(&self) -> Vec<Line> {
+        let glyphs = &self.theme.glyphs;
+        let Some(card) = self.figures.card else {
+            return Vec::new();
+        };
+        let mut lines = Vec::new();
+        if card.elsewhere.0 > 0 {
+            let shape = Some((glyphs.whole, Role::Processes));
+            let words = "other processes on the card";
+            lines.push(line(shape, "elsewhere", words, gib(card.elsewhere)));
+        }
+        let shape = Some((glyphs.free, Role::Free));
+        let words = self.free_words(card);
+        lines.push(line(shape, "free", &words, gib(card.free)));
+        lines
+    }
+
+    fn free_words(&self, card: Card) -> String {
+        let elsewhere = if card.elsewhere.0 > 0 {
+            " - elsewhere"
+        } else {
+            ""
+        };
+        let (total, driver) = (gib(card.total), gib(card.driver));
+        if self.wide {
+            format!("card {total} - driver {driver} - process{elsewhere}")
+        } else {
+            format!("{total} - {driver} - process{elsewhere}")
+        }
+    }
+
+    fn whole_words(&self) -> &'static str {
+        match &self.screen.read {
+            Some(read) if read.fragmentation.expandable => "whole segments and pages",
+            _ => "whole segments",
+        }
+    }
+
+    fn process_line(&self) -> Line {
+        let vram = pools::vram(&self.app.frame, self.pool);
+        let peak = self.gpu.and_then(|gpu| {
+            let key = SeriesKey::Vram(self.screen.process, gpu.uuid.clone());
+            let day = Millis(86_400_000);
+            let series = self.app.history.series(&key)?;
+            series.window(self.app.frame.mono, day, 1)[0]
+        });
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let peak = peak.map_or(String::new(), |span| gib(Bytes(span.1 as u64)));
+        Line {
+            shape: None,
+            name: "process",
+            words: String::new(),
+            size: gib(self.figures.process),
+            peak,
+            compare: match vram {
+                Some(vram) => format!("nvidia-smi {} MiB", vram.0 >> 20),
+                None => "not listed by the driver".into(),
+            },
+        }
+    }
+}
+
+pub(super) fn len(lines: &[Line]) -> u16 {
+    u16::try_from(lines.len()).unwrap_or(u16::MAX)
+}
