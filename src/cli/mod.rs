@@ -6,8 +6,10 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod allocator;
+mod cards;
 mod demo;
 mod doctor;
+mod explain;
 mod log;
 mod once;
 mod record;
@@ -45,6 +47,10 @@ enum Command {
     Demo,
     /// Show what PyTorch's allocator of a running process holds
     Allocator(allocator::Args),
+    /// Read logs of a crash, say what went wrong and what to change
+    Explain(explain::Args),
+    /// The explanations, browsed
+    Cards(cards::Args),
     /// Say what works here, what does not, and what would help
     Doctor(doctor::Args),
 }
@@ -72,6 +78,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Replay(args)) => replay::run(args, display),
         Some(Command::Demo) => demo::run(display),
         Some(Command::Allocator(args)) => allocator::run(args),
+        Some(Command::Explain(args)) => explain::run(args),
+        Some(Command::Cards(args)) => cards::run(args),
         Some(Command::Doctor(args)) => doctor::run(args),
     }
 }
@@ -90,6 +98,22 @@ fn print(text: &str) -> Result<()> {
 pub fn say(text: &str) {
     use std::io::Write;
     let _ = write!(std::io::stderr(), "{text}");
+}
+
+/// How wide what is printed may be: the terminal's width, or 80 where there is none.
+fn width() -> usize {
+    let size = if settings::has_terminal() {
+        crossterm::terminal::size().ok()
+    } else {
+        None
+    };
+    size.map_or(80, |(width, _)| {
+        if width == 0 {
+            80
+        } else {
+            usize::from(width).clamp(40, 120)
+        }
+    })
 }
 
 /// The runtime of the one task there is: the loop. Collectors have threads of their own.

@@ -78,6 +78,17 @@ pub fn judge(name: &str, card: &Card, case: &Case<'_>) -> Option<Finding> {
     }
 }
 
+/// Whether a condition of a card holds: one name, `a|b` for either, `!a` for not.
+#[must_use]
+pub fn holds(condition: &str, card: &Card, case: &Case<'_>) -> bool {
+    condition
+        .split('|')
+        .any(|name| match name.strip_prefix('!') {
+            Some(name) => !judge(name, card, case).is_some_and(|f| f.is_for()),
+            None => judge(name, card, case).is_some_and(|f| f.is_for()),
+        })
+}
+
 /// Whether a card may name this evidence.
 #[must_use]
 pub fn is_known(name: &str) -> bool {

@@ -28,15 +28,16 @@ const CODE: &[&str] = &[
     "return ",
     "pytest.raises",
     "match=",
-    "std::",
+    "std::cout",
+    "std::cerr",
+    "std::runtime_error(",
     "TORCH_CHECK",
+    "= r'",
+    "= r\"",
     "def test_",
     "::test_",
     "warnings.",
-    "case ",
     "assertRaises",
-    "const ",
-    "static ",
     "fn ",
 ];
 
@@ -53,7 +54,10 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
         .find('\n')
         .map_or(text.len(), |n| at.end + n);
     let after = super::signature::slice(text, at.end, line_end);
-    if CODE.iter().any(|c| before.contains(c)) {
+    if CODE.iter().any(|c| before.contains(c))
+        || is_inline_code(before)
+        || is_table_row(before, after)
+    {
         return false;
     }
     if !plain_words {
@@ -64,6 +68,17 @@ pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words
         return false;
     }
     !is_quoted(trimmed, after) && !is_sentence(trimmed)
+}
+
+/// Markdown: within `…`.
+fn is_inline_code(before: &str) -> bool {
+    before.bytes().filter(|&b| b == b'`').count() % 2 == 1
+}
+
+/// `| text | text |`, as documents have.
+fn is_table_row(before: &str, after: &str) -> bool {
+    let sides = |text: &str| text.matches(" | ").count() + text.matches("|").count().min(1);
+    before.trim_start().starts_with('|') && sides(before) + sides(after) >= 2
 }
 
 /// `fix "out of memory" in …`: the words are named, not said.
@@ -134,6 +149,7 @@ mod tests {
             "3f9c2ab Handle CUDA error: out of memory",
             "    if \"CUDA error: out of memory\" in str(e):",
             "we call it `CUDA error: out of memory` here",
+            "| 2 | CUDA error: out of memory | no memory |",
             "tests/test_oom.py::test_x[CUDA error: out of memory] PASSED",
         ] {
             assert!(!printed(line, words), "{line}");

@@ -14,9 +14,31 @@ pub mod catalogue;
 pub mod evidence;
 pub mod fields;
 mod guard;
+pub mod judge;
+pub mod log;
+mod own_process;
+mod quote;
 pub mod scan;
 pub mod signature;
 pub mod tables;
 pub mod template;
 pub mod text;
 pub mod traceback;
+
+pub use catalogue::Catalogue;
+pub use judge::judge;
+pub use log::{LogFindings, LogReader};
+
+use crate::model::incident::Incident;
+
+/// The incidents of a text that is at hand whole.
+#[must_use]
+pub fn explain(catalogue: &Catalogue, file: &str, text: &[u8]) -> Vec<Incident> {
+    let mut reader = LogReader::new(catalogue, file);
+    reader.push(text);
+    judge(
+        catalogue,
+        &[reader.finish()],
+        &evidence::Measured::default(),
+    )
+}

@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use aho_corasick::packed;
+use aho_corasick::{AhoCorasick, Span, packed};
 use memchr::{memchr, memchr_iter, memrchr};
 
 /// How much before an anchor belongs to its excerpt: a traceback, the lines of other threads.
@@ -19,72 +19,164 @@ const MAX_EXCERPT: usize = 256 * 1024;
 const MAX_ANCHOR: usize = 32;
 
 /// Literals of which each signature holds at least one (a test takes every example's word for it). They are rare in
-/// ordinary logs. At most 64: more do not fit the vector search.
-pub const ANCHORS: &[&str] = &[
-    "ut of memory",
-    "OutOfMemory",
-    "Tried to allocate",
-    "CUDA error",
-    "CUDA driver",
-    "uda runtime error",
-    "CUDA runtime",
-    "THCudaCheck",
-    "CUDA_ERROR",
-    "cudaError",
-    "CUBLAS_STATUS",
-    "cublas",
-    "CUDNN_STATUS",
-    "cuDNN",
-    "ASSERT FAILED",
-    "Assertion ",
-    "device-side",
-    "evice-side assert",
-    "NVRM",
-    "Xid",
-    "NCCL error",
-    "ncclRemote",
-    "ncclSystem",
-    "ncclUnhandled",
-    "ncclI",
-    "Watchdog caught",
-    "watchdog",
-    "NCCL WARN",
-    "Killed",
-    "\u{5df2}\u{6740}\u{6b7b}",
-    "oom_kill",
-    "oom-kill",
-    "SIGKILL",
-    "OOMKilled",
-    "us error",
-    "DataLoader worker",
-    "egmentation fault",
-    "illegal memory",
-    "misaligned",
-    "esource exhausted",
-    "RESOURCE_EXHAUSTED",
-    "ran out of memory",
-    "failed to alloc",
-    "oo many open files",
-    "NVML",
-    "No CUDA",
-    "CUDA-capable",
-    "NVIDIA driver",
-    "kernel image",
-    "device ordinal",
-    "re-initialize CUDA",
-    "capturing",
-    "out of resource",
-    "KV cache",
-    "cache blocks",
-    "bad_alloc",
-    "annot allocate",
-    "Traceback (most",
-    "fallen off",
-    "nvidia-",
-    "exitcode",
-    "endezvous",
-    "unhandled",
-    "Unable to",
+/// ordinary logs. At most 64 in each list: more do not fit one vector search.
+pub const ANCHORS: [&[&str]; 3] = [
+    &[
+        "ut of memory",
+        "OutOfMemory",
+        "Tried to allocate",
+        "CUDA error",
+        "CUDA driver",
+        "uda runtime error",
+        "CUDA runtime",
+        "THCudaCheck",
+        "CUDA_ERROR",
+        "cudaError",
+        "CUBLAS_STATUS",
+        "cublas",
+        "CUDNN_STATUS",
+        "cuDNN",
+        "ASSERT FAILED",
+        "Assertion ",
+        "evice-side",
+        "NVRM",
+        "Xid (",
+        "NCCL error",
+        "ncclRemote",
+        "ncclSystem",
+        "ncclUnhandled",
+        "ncclI",
+        "Watchdog",
+        "watchdog",
+        "NCCL WARN",
+        "Killed",
+        "\u{5df2}\u{6740}\u{6b7b}",
+        "oom_kill",
+        "oom-kill",
+        "SIGKILL",
+        "OOMKilled",
+        "us error",
+        "DataLoader worker",
+        "egmentation fault",
+        "illegal memory",
+        "misaligned",
+        "xhausted",
+        "EXHAUSTED",
+        "failed to alloc",
+        "oo many open files",
+        "NVML",
+        "No CUDA",
+        "no CUDA",
+        "CUDA-capable",
+        "NVIDIA driver",
+        "kernel image",
+        "device ordinal",
+        "re-initialize CUDA",
+        "capturing",
+        "out of resource",
+        "KV cache",
+        "cache blocks",
+        "bad_alloc",
+        "annot allocate",
+        "Traceback (most",
+        "fallen off",
+        "nvidia-",
+        "exitcode",
+        "endezvous",
+        "unhandled",
+        "Unable to",
+        "HIP error",
+    ],
+    &[
+        "probability tensor",
+        "too many resources",
+        "Recovery Action",
+        "Blas ",
+        "unable to find an engine",
+        "shared memory",
+        "not enough memory",
+        "paging file",
+        "exited with code",
+        "return code",
+        "core dumped",
+        "Aborted",
+        "exit code",
+        "exit status",
+        "ancdata",
+        "abruptly died",
+        "\u{6bb5}\u{9519}\u{8bef}",
+        "segfault",
+        "Signals.SIG",
+        "cache flushes",
+        "unable to write",
+        "Invalid __",
+        "MPS backend",
+        "allocator config",
+        "CachingAllocator",
+        "preemptively",
+        "ALLOC_CONF",
+        "hipError",
+        "HSA_STATUS",
+        "NCCL failure",
+        "Gloo",
+        "clients joined",
+        "imed out",
+        "SIGSEGV",
+        "SIGABRT",
+        "SIGBUS",
+        "XlaRuntimeError",
+        "requires reset",
+        "GPU is lost",
+        "GPU has",
+        "RmInit",
+        "ECC error",
+        "device function",
+        "PTX ",
+        "system not yet",
+        "no NVIDIA",
+        "unspecified launch",
+        "launch failure",
+        "peer access",
+        "OutOfResources",
+        "multinomial",
+        "Cannot re",
+    ],
+    &[
+        "CUDA unknown",
+        "CUDA graph",
+        "graph capture",
+        "[CUDA]",
+        "CUDA device",
+        "with CUDA",
+        "uda capability",
+        "CUDA capability",
+        "NCCL Error",
+        "NCCL communicator",
+        "mismatch between",
+        "monitoredBarrier",
+        "gloo",
+        "server socket",
+        "Address already",
+        "key-value store",
+        "XidCritical",
+        "Failed copying",
+        "mem-fraction",
+        "Free memory on",
+        "memory profiling",
+        "GetDeviceCount",
+        "library version mis",
+        "NVSwitch",
+        "dump signal",
+        "DistStoreError",
+        "Socket Timeout",
+        "wait timeout",
+        "failed with OOM",
+        "ExpandableSegment",
+        "ut of GPU memory",
+        "No executable batch",
+        "Xid=",
+        "Xid:",
+    ],
 ];
 
 /// A part of a log, whole lines.
@@ -151,16 +243,8 @@ impl Scanner {
 
     fn search(&mut self, done: &mut Vec<Excerpt>) {
         let from = self.searched.saturating_sub(MAX_ANCHOR);
-        let mut at = from;
-        while let Some(found) = find(&self.buffer[at..]).map(|f| f + at) {
-            self.touch(found, done);
-            // Within reach of what was just found nothing needs to be found again, but the last there is.
-            at = found + 1;
-            if let Some(end) = memchr(b'\n', &self.buffer[at..]) {
-                at += end;
-            } else {
-                at = self.buffer.len();
-            }
+        for place in find(&self.buffer[from..]) {
+            self.touch(from + place, done);
         }
         self.searched = self.buffer.len();
     }
@@ -227,28 +311,74 @@ impl Scanner {
     }
 }
 
-/// Where the next anchor is.
-fn find(text: &[u8]) -> Option<usize> {
-    static SEARCHER: OnceLock<Option<packed::Searcher>> = OnceLock::new();
-    let searcher = SEARCHER.get_or_init(|| packed::Searcher::new(ANCHORS));
-    match searcher {
-        Some(searcher) if text.len() >= searcher.minimum_len() => {
-            searcher.find(text).map(|m| m.start())
+/// The places of all anchors in `text`, at most one a line, in order.
+fn find(text: &[u8]) -> Vec<usize> {
+    let mut places: Vec<usize> = searchers()
+        .iter()
+        .flat_map(|searcher| searcher.lines(text))
+        .collect();
+    places.sort_unstable();
+    places
+}
+
+/// Searches for one list of anchors.
+enum Searcher {
+    Vector(packed::Searcher),
+    /// Where there is no vector unit.
+    Plain(Box<AhoCorasick>),
+    Nothing,
+}
+
+impl Searcher {
+    fn of(anchors: &[&str]) -> Self {
+        match (packed::Searcher::new(anchors), AhoCorasick::new(anchors)) {
+            (Some(searcher), _) => Self::Vector(searcher),
+            (None, Ok(plain)) => Self::Plain(Box::new(plain)),
+            // Literals always build; the tests would notice.
+            (None, Err(_)) => Self::Nothing,
         }
-        // No vector unit, or a few bytes.
-        _ => slow().find(text).map(|m| m.start()),
+    }
+
+    /// Where the first anchor of each line is that has one.
+    fn lines(&self, text: &[u8]) -> Vec<usize> {
+        let mut places = Vec::new();
+        let mut at = 0;
+        while let Some(found) = self.next(text, at) {
+            places.push(found);
+            let Some(end) = memchr(b'\n', &text[found..]) else {
+                break;
+            };
+            at = found + end;
+        }
+        places
+    }
+
+    fn next(&self, text: &[u8], at: usize) -> Option<usize> {
+        match self {
+            Self::Vector(searcher) => {
+                let span = Span::from(at..text.len());
+                searcher.find_in(text, span).map(|m| m.start())
+            }
+            Self::Plain(searcher) => searcher.find(&text[at..]).map(|m| m.start() + at),
+            Self::Nothing => None,
+        }
     }
 }
 
-fn slow() -> &'static aho_corasick::AhoCorasick {
-    static SLOW: OnceLock<aho_corasick::AhoCorasick> = OnceLock::new();
-    // Literals always build; an empty automaton would find nothing, and the tests would say so.
-    SLOW.get_or_init(|| {
-        aho_corasick::AhoCorasick::new(ANCHORS).unwrap_or_else(|_| {
-            aho_corasick::AhoCorasick::new([""; 0])
-                .unwrap_or_else(|_| unreachable!("no pattern at all"))
-        })
+fn searchers() -> &'static [Searcher] {
+    static SEARCHERS: OnceLock<Vec<Searcher>> = OnceLock::new();
+    SEARCHERS.get_or_init(|| {
+        ANCHORS
+            .iter()
+            .map(|anchors| Searcher::of(anchors))
+            .collect()
     })
+}
+
+/// Whether `text` holds an anchor.
+#[must_use]
+pub fn has_anchor(text: &[u8]) -> bool {
+    !find(text).is_empty()
 }
 
 /// The beginning of the line that holds `at`, not before `from`; a line longer than an excerpt is cut.
@@ -276,8 +406,10 @@ mod tests {
 
     #[test]
     fn the_vector_search_takes_all_anchors() {
-        assert!(ANCHORS.len() <= 64, "{}", ANCHORS.len());
-        assert!(ANCHORS.iter().all(|a| a.len() <= MAX_ANCHOR));
+        for anchors in ANCHORS {
+            assert!(anchors.len() <= 64, "{}", anchors.len());
+            assert!(anchors.iter().all(|a| (4..=MAX_ANCHOR).contains(&a.len())));
+        }
     }
 
     #[test]

@@ -204,6 +204,15 @@ impl Signatures {
         }
     }
 
+    /// Adds what the extracts of `card` read in `text`, for a card that was chosen for another's signature.
+    pub fn read_around(&self, card: usize, text: &str, found: &mut Found) {
+        for (pattern, _) in &self.extracts[card] {
+            for (name, value) in pattern.groups(text).unwrap_or_default() {
+                found.entry(name).or_insert(value);
+            }
+        }
+    }
+
     fn set(&self) -> Option<&RegexSet> {
         let build = || {
             let sources = self.rules.iter().map(|r| &r.pattern.source);
@@ -245,7 +254,7 @@ fn read_beside(pattern: &Pattern, text: &str, from: usize, one: &mut Match) {
 /// The groups `other_pid` and `other_bytes` together are one process.
 fn other_process(found: &Found) -> Option<serde_json::Value> {
     let pid = fields::read("pid", found.get("other_pid")?.as_str()?)?;
-    let bytes = found.get("other_bytes").cloned().unwrap_or_default();
+    let bytes = found.get("other_bytes")?.as_u64()?;
     Some(serde_json::json!({"pid": pid, "bytes": bytes}))
 }
 

@@ -2,8 +2,6 @@
 //!
 //! A row names its card and says in clauses what the card's sentences are filled with.
 
-use std::sync::OnceLock;
-
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -48,67 +46,81 @@ pub struct Xids {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct AssertionFile {
-    #[serde(default)]
     assertion: Vec<Assertion>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct XidFile {
-    #[serde(default)]
     xid: Vec<Xids>,
 }
 
-/// All known assertions. Empty only in a broken build, which the tests refuse.
-#[must_use]
-pub fn assertions() -> &'static [Assertion] {
-    static TABLE: OnceLock<AssertionFile> = OnceLock::new();
-    &TABLE
-        .get_or_init(|| toml::from_str(ASSERTIONS).unwrap_or_default())
-        .assertion
+/// Both tables.
+#[derive(Debug, Clone, Default)]
+pub struct Tables {
+    pub assertions: Vec<Assertion>,
+    pub xids: Vec<Xids>,
 }
 
-/// All known Xids.
-#[must_use]
-pub fn xids() -> &'static [Xids] {
-    static TABLE: OnceLock<XidFile> = OnceLock::new();
-    &TABLE
-        .get_or_init(|| toml::from_str(XIDS).unwrap_or_default())
-        .xid
-}
-
-/// Adds what the tables know about the assertion or the Xid in `found`; the card that a row names.
-pub fn look_up(found: &mut Found) -> Option<&'static str> {
-    if let Some(row) = assertion(found) {
-        set(found, "assertion_meaning", &row.meaning);
-        set(found, "assertion_mistake", &row.mistake);
-        set(found, "assertion_check", &row.check);
-        return Some(&row.card);
+impl Tables {
+    /// The tables of this build.
+    ///
+    /// # Errors
+    /// None in a build whose tests passed.
+    pub fn embedded() -> Result<Self, toml::de::Error> {
+        Self::parse(ASSERTIONS, XIDS)
     }
-    let code = found.get("xid")?.as_u64()?;
-    let row = xids().iter().find(|row| row.codes.contains(&code))?;
-    set(found, "xid_meaning", &row.meaning);
-    set(found, "xid_now", &row.now);
-    set(found, "xid_side", &row.side);
-    if let Some(then) = &row.then {
-        set(found, "xid_then", then);
-    }
-    Some(&row.card)
-}
 
-fn assertion(found: &Found) -> Option<&'static Assertion> {
-    let printed = bare(found.get("assertion")?.as_str()?);
-    let file = found
-        .get("kernel_file")
-        .and_then(Value::as_str)
-        .map(base_name);
-    assertions().iter().find(|row| {
-        let same_file = row
-            .file
-            .as_deref()
-            .is_none_or(|wanted| file == Some(wanted));
-        same_file && printed.contains(&bare(&row.text))
-    })
+    /// # Errors
+    /// Where one of the two files is not a table.
+    pub fn parse(assertions: &str, xids: &str) -> Result<Self, toml::de::Error> {
+        let assertions: AssertionFile = toml::from_str(assertions)?;
+        let xids: XidFile = toml::from_str(xids)?;
+        Ok(Self {
+            assertions: assertions.assertion,
+            xids: xids.xid,
+        })
+    }
+
+    /// Adds what is known about the assertion or the Xid in `found`; the card that the row names.
+    pub fn look_up(&self, found: &mut Found) -> Option<&str> {
+        if let Some(row) = self.assertion(found) {
+            set(found, "assertion_meaning", &row.meaning);
+            set(found, "assertion_mistake", &row.mistake);
+            set(found, "assertion_check", &row.check);
+            return Some(&row.card);
+        }
+        let row = self.xid(found.get("xid")?.as_u64()?)?;
+        set(found, "xid_meaning", &row.meaning);
+        set(found, "xid_now", &row.now);
+        set(found, "xid_side", &row.side);
+        if let Some(then) = &row.then {
+            set(found, "xid_then", then);
+        }
+        Some(&row.card)
+    }
+
+    #[must_use]
+    pub fn xid(&self, code: u64) -> Option<&Xids> {
+        self.xids.iter().find(|row| row.codes.contains(&code))
+    }
+
+    fn assertion(&self, found: &Found) -> Option<&Assertion> {
+        let printed = bare(found.get("assertion")?.as_str()?);
+        let file = found
+            .get("kernel_file")
+            .and_then(Value::as_str)
+            .map(base_name);
+        self.assertions.iter().find(|row| {
+            let same_file = row
+                .file
+                .as_deref()
+                .is_none_or(|wanted| file == Some(wanted));
+            same_file && printed.contains(&bare(&row.text))
+        })
+    }
 }
 
 /// `IndexKernel.cu` of `../aten/src/ATen/native/cuda/IndexKernel.cu` and of a Windows path.

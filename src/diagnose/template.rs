@@ -51,8 +51,21 @@ pub fn shown(name: &str, value: &Value) -> String {
         Value::Number(n) if name.ends_with("_bytes") => n
             .as_u64()
             .map_or_else(|| n.to_string(), |b| Bytes(b).to_string()),
+        Value::Number(n) if name.ends_with("_ms") => {
+            n.as_u64().map_or_else(|| n.to_string(), duration)
+        }
         Value::String(s) => s.clone(),
         other => other.to_string(),
+    }
+}
+
+/// `8 s`, `30 min`, `6.7 h`: rounded to what one would say.
+fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..180_000 => format!("{} s", ms / 1000),
+        180_000..10_800_000 => format!("{} min", ms / 60_000),
+        _ => format!("{}.{} h", ms / 3_600_000, ms % 3_600_000 / 360_000),
     }
 }
 

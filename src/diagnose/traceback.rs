@@ -36,6 +36,7 @@ impl Frame {
             "<string>",
             "/torch/",
             "importlib",
+            ".pyx",
         ];
         !libraries.iter().any(|l| self.file.contains(l))
     }

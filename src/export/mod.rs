@@ -1,5 +1,7 @@
 //! A sample for other programs and for people without a screen. Each format is one file and one function.
 
+pub mod cards;
 pub mod csv;
+pub mod explanation;
 pub mod json;
 pub mod table;

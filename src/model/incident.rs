@@ -35,9 +35,52 @@ pub struct Incident {
     /// What people try that does not help here, a clause each.
     pub not_helpful: Vec<String>,
     pub references: Vec<Reference>,
+    /// What happened in capitals: `OUT OF MEMORY`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub headline: String,
+    /// The message in its own words.
+    #[serde(skip_serializing_if = "Quote::is_empty")]
+    pub quote: Quote,
+    /// Where the user's program was, as `train.py:57  loss.backward()`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// Why this one is first, where there are others: a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_first: Option<String>,
+    /// What would make it surer, and how to get it, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
     /// Consequences of this incident, not causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secondary: Vec<Self>,
+}
+
+/// Text and what its parts are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quote {
+    /// Harmless to show; may hold line breaks.
+    pub text: String,
+    /// By their place, none over another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Label>,
+}
+
+impl Quote {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+}
+
+/// A part of a [`Quote`], in bytes of its text.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Label {
+    pub start: usize,
+    pub end: usize,
+    /// Few words: `wanted`.
+    pub says: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -139,6 +182,9 @@ pub struct Fields {
     pub pci_bus: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// What a card reads beyond these, by its own names.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -157,6 +203,9 @@ pub struct Cause {
     /// Evidence for it, a sentence each with its figures.
     pub r#for: Vec<String>,
     pub against: Vec<String>,
+    /// What would tell, and how to get it, while the verdict is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

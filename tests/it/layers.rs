@@ -45,6 +45,16 @@ const RULES: &[Rule] = &[
         place: "collect",
         may: &["model"],
     },
+    // Text to incidents: pure.
+    Rule {
+        place: "diagnose",
+        may: &["model", "allocator"],
+    },
+    // The cards are the diagnosis' own data.
+    Rule {
+        place: "export/cards.rs",
+        may: &["export", "model", "diagnose"],
+    },
     // A table is drawn by what draws the screen.
     Rule {
         place: "export/table.rs",
@@ -68,7 +78,15 @@ const RULES: &[Rule] = &[
     },
     Rule {
         place: "cli",
-        may: &["allocator", "collect", "export", "model", "source", "tui"],
+        may: &[
+            "allocator",
+            "collect",
+            "diagnose",
+            "export",
+            "model",
+            "source",
+            "tui",
+        ],
     },
     // The list of modules.
     Rule {

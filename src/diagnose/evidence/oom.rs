@@ -51,6 +51,10 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: non_pytorch,
     },
     Evidence {
+        name: "non-pytorch-most",
+        judge: non_pytorch_most,
+    },
+    Evidence {
         name: "private-pools",
         judge: private_pools,
     },
@@ -172,9 +176,14 @@ fn over_limit(case: &Case<'_>) -> Finding {
     })
 }
 
+/// Free memory that would have done; crumbs on a full card are none.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(oom.req.zip(oom.free).map(|(req, free)| free >= req), || {
+    let enough = oom
+        .req
+        .zip(oom.free)
+        .map(|(req, free)| free >= req && free >= 100 * MIB);
+    when(enough, || {
         Some(format!("{} free >= {} wanted", b(oom.free?), b(oom.req?)))
     })
 }
@@ -313,6 +322,21 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     }
 }
 
+/// More than half of the card is this process's, and not PyTorch's.
+fn non_pytorch_most(case: &Case<'_>) -> Finding {
+    let oom = Oom::of(case);
+    let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
+    let most = outside()
+        .zip(oom.tot)
+        .map(|(outside, tot)| outside > tot / 2);
+    when(most, || {
+        Some(format!(
+            "{} of this process is not PyTorch's",
+            b(outside()?)
+        ))
+    })
+}
+
 fn private_pools(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let large = oom
@@ -379,11 +403,18 @@ fn not_attributable(case: &Case<'_>) -> Finding {
     })
 }
 
+/// `MIG-<uuid>` or `MIG 1g.10gb`; nvidia-smi's own header says MIG on every card.
 fn mig(case: &Case<'_>) -> Finding {
-    let holds = [
-        "MIG-", " MIG ", "MIG 1g", "MIG 2g", "MIG 3g", "MIG 4g", "MIG 7g",
-    ];
-    when(Some(holds.iter().any(|m| case.context.contains(m))), || {
+    let mut after = case
+        .context
+        .match_indices("MIG")
+        .map(|(at, _)| &case.context.as_bytes()[at + 3..]);
+    let is_device = |rest: &[u8]| match rest {
+        [b'-', uuid @ ..] => uuid.len() >= 8 && uuid[..8].iter().all(u8::is_ascii_hexdigit),
+        [b' ', slices, b'g', ..] => slices.is_ascii_digit(),
+        _ => false,
+    };
+    when(Some(after.any(is_device)), || {
         Some("the text names a MIG device".into())
     })
 }

@@ -98,7 +98,14 @@ pub(super) const EVIDENCE: &[Evidence] = &[
                     "_attn",
                     "multi_head_attention_forward",
                 ],
-                &["softmax(", "attn_weights", "@ k.transpose", "baddbmm"],
+                &[
+                    "softmax(",
+                    "attn_weights",
+                    "scores =",
+                    "attention_probs",
+                    "@ k.transpose",
+                    "baddbmm",
+                ],
             )
         },
     },
@@ -149,13 +156,19 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     },
 ];
 
-/// The innermost frame whose function or whose source says so.
+/// The innermost frame whose function says so, or the innermost of all whose source does: what an outer line's source
+/// says may have been done already, or not be reached (`net(x).backward()` fails in `net`).
 fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
-    let found = case.frames.iter().rev().find(|frame| {
-        let source = frame.code.as_deref().unwrap_or_default();
+    let last = case.frames.len().saturating_sub(1);
+    let found = case.frames.iter().enumerate().rev().find(|(n, frame)| {
+        let source = frame
+            .code
+            .as_deref()
+            .filter(|_| *n == last)
+            .unwrap_or_default();
         functions.contains(&frame.function.as_str()) || code.iter().any(|c| source.contains(c))
     });
-    found.map_or(Finding::Silent, |frame| {
+    found.map_or(Finding::Silent, |(_, frame)| {
         let file = super::super::tables::base_name(&frame.file);
         let place = format!("{file}:{}", frame.line);
         Finding::For(match &frame.code {

@@ -43,27 +43,28 @@ pub fn flows(lines: &[Line]) -> Vec<Flow> {
     let width = wrap_width(lines);
     let mut writers: Vec<&str> = Vec::new();
     let mut flows: Vec<Flow> = Vec::new();
+    let mut last = "";
     for (index, line) in lines.iter().enumerate() {
-        let at = writers
-            .iter()
-            .position(|w| *w == line.writer)
-            .unwrap_or_else(|| {
-                writers.push(&line.writer);
-                flows.push(Flow::default());
-                writers.len() - 1
-            });
+        let before = index.checked_sub(1).map(|i| &lines[i]);
+        // What a terminal wrapped has no prefix of its own.
+        let is_rest =
+            line.writer.is_empty() && before.is_some_and(|before| width == Some(before.width));
+        last = if is_rest { last } else { &line.writer };
+        let at = writers.iter().position(|w| *w == last).unwrap_or_else(|| {
+            writers.push(last);
+            flows.push(Flow::default());
+            writers.len() - 1
+        });
         let flow = &mut flows[at];
         flow.starts.push((flow.text.len(), index));
-        if line.is_code {
-            // The line stays where it is, without its words.
-            flow.text.push('\n');
-            continue;
+        if !line.is_code {
+            flow.text.push_str(&line.text);
         }
-        flow.text.push_str(&line.text);
+        // The words of a line of code go, the line stays.
         let next = lines[index + 1..]
             .iter()
-            .find(|next| next.writer == line.writer);
-        if !next.is_some_and(|next| goes_on(&line.text, &next.text, width)) {
+            .find(|next| next.writer == last || next.writer.is_empty());
+        if line.is_code || !next.is_some_and(|next| goes_on(line, next, width)) {
             flow.text.push('\n');
         }
     }
@@ -72,19 +73,18 @@ pub fn flows(lines: &[Line]) -> Vec<Flow> {
 
 /// The width at which this excerpt was cut, if it was.
 fn wrap_width(lines: &[Line]) -> Option<usize> {
-    let widths = lines.iter().map(|line| line.text.chars().count());
-    let widest = widths.clone().max()?;
-    let full = widths.filter(|&w| w == widest).count();
+    let widest = lines.iter().map(|line| line.width).max()?;
+    let full = lines.iter().filter(|line| line.width == widest).count();
     (widest >= MIN_WIDTH && (full >= 2 || USUAL_WIDTHS.contains(&widest))).then_some(widest)
 }
 
 /// Whether a word of `line` goes on in `next`.
-fn goes_on(line: &str, next: &str, width: Option<usize>) -> bool {
-    width == Some(line.chars().count())
-        && line.ends_with(|c: char| c.is_alphanumeric() || "_./:".contains(c))
-        && next.starts_with(|c: char| c.is_alphanumeric() || "_.,;:)".contains(c))
+fn goes_on(line: &Line, next: &Line, width: Option<usize>) -> bool {
+    width == Some(line.width)
+        && line.text.ends_with(|c: char| c.is_alphanumeric() || "_./:".contains(c))
+        && next.text.starts_with(|c: char| c.is_alphanumeric() || "_.,;:)".contains(c))
         // Lines of a table or of many threads are equally long and begin alike.
-        && line.get(..6) != next.get(..6)
+        && line.text.get(..6) != next.text.get(..6)
 }
 
 #[cfg(test)]
@@ -95,6 +95,7 @@ mod tests {
         Line {
             text: text.to_owned(),
             writer: writer.to_owned(),
+            width: text.len(),
             ..Line::default()
         }
     }

@@ -22,6 +22,8 @@ pub struct Line {
     pub rank: Option<u32>,
     /// As it was written before the line.
     pub time: Option<String>,
+    /// As it stood in the log, prefixes included, in characters.
+    pub width: usize,
     /// Source text that a traceback shows, not output.
     pub is_code: bool,
 }

@@ -37,6 +37,7 @@ const SIDES: [char; 4] = ['│', '┃', '║', '|'];
 pub(super) fn taken_off(text: &str, number: u64) -> Line {
     let mut line = Line {
         number,
+        width: text.chars().count(),
         ..Line::default()
     };
     let mut rest = text;
@@ -57,6 +58,10 @@ pub(super) fn taken_off(text: &str, number: u64) -> Line {
 /// Without the sides of a box around it.
 fn unboxed(text: &str) -> &str {
     let inner = text.trim_start();
+    // A row of a table, in a document or of nvidia-smi, is no box around a line.
+    if inner.matches('|').count() > 2 {
+        return text;
+    }
     match inner.strip_prefix(SIDES) {
         Some(inner) => {
             let inner = inner.trim_end().trim_end_matches(SIDES).trim_end();
@@ -107,8 +112,8 @@ fn compiled() -> &'static [Regex] {
     static COMPILED: OnceLock<Vec<Regex>> = OnceLock::new();
     COMPILED.get_or_init(|| {
         // A pattern that does not compile is found by the test below; it must not end the program.
-        let ascii = |p: &&str| RegexBuilder::new(p).unicode(false).build().ok();
-        PREFIXES.iter().filter_map(|p| ascii(&p)).collect()
+        let ascii = |p: &str| RegexBuilder::new(p).unicode(false).build().ok();
+        PREFIXES.iter().filter_map(|p| ascii(p)).collect()
     })
 }
 

@@ -1,0 +1,56 @@
+//! What `gputop explain` reaches: speed on a quiet log, memory on an endless one, the time for a short one, and how
+//! often it is right on a folder of labelled logs.
+//!
+//! ```text
+//! cargo bench --bench explain                        # speed, memory, start to end
+//! cargo bench --bench explain -- --corpus DIR        # and detection, id, fields, false alarms
+//! cargo bench --bench explain -- --logs DIR          # every incident in ordinary logs, which should have none
+//! cargo bench --bench explain -- --strict            # a figure that is missed is a failure
+//! ```
+//!
+//! A corpus is logs with a `labels.tsv` (file, family, kind, framework, version, fields, …; kind `none` is a log
+//! without an incident) and a `kinds.tsv` (kind, the ids that are right for it).
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+mod corpus;
+mod logs;
+mod speed;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// One figure, what it must be, and whether it is.
+pub struct Figure {
+    pub what: String,
+    pub reached: String,
+    pub wanted: String,
+    pub met: bool,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let folder = |name: &str| {
+        let at = args.iter().position(|a| a == name)?;
+        args.get(at + 1).map(PathBuf::from)
+    };
+    let mut figures = Vec::new();
+    if let Some(folder) = folder("--corpus") {
+        figures.extend(corpus::score(&folder));
+    }
+    if let Some(folder) = folder("--logs") {
+        figures.extend(logs::alarms(&folder));
+    }
+    if figures.is_empty() || args.iter().any(|a| a == "--speed") {
+        figures.extend(speed::measure());
+    }
+    for figure in &figures {
+        let verdict = if figure.met { "met" } else { "MISSED" };
+        println!(
+            "{:<52} {:>14} {:>14}  {verdict}",
+            figure.what, figure.reached, figure.wanted
+        );
+    }
+    let strict = args.iter().any(|a| a == "--strict");
+    let missed = figures.iter().any(|figure| !figure.met);
+    ExitCode::from(u8::from(strict && missed))
+}

@@ -1,0 +1,96 @@
+//! `gputop cards`: the explanations, browsed.
+
+use std::path::{Path, PathBuf};
+
+use color_eyre::Result;
+use color_eyre::eyre::{WrapErr, bail};
+
+use super::{print, say};
+use crate::diagnose::tables::Tables;
+use crate::diagnose::{Catalogue, catalogue};
+use crate::export::cards;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// A card's id, an Xid number, or words to look for
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// Check a directory of cards: each must parse, and explain its own examples
+    #[arg(long, value_name = "DIR", hide = true)]
+    check: Option<PathBuf>,
+}
+
+/// Exit codes: 0 shown, 1 no card fits.
+pub fn run(args: &Args) -> Result<u8> {
+    if let Some(folder) = &args.check {
+        let faults = catalogue::check(&files(folder)?, tables(folder)?);
+        print(&faults.iter().map(|f| format!("{f}\n")).collect::<String>())?;
+        say(&format!("{} faults\n", faults.len()));
+        return Ok(u8::from(!faults.is_empty()));
+    }
+    let catalogue = Catalogue::embedded();
+    let Some(id) = &args.id else {
+        print(&cards::index(catalogue))?;
+        return Ok(0);
+    };
+    match cards::find(catalogue, id).as_slice() {
+        [] => {
+            say(&format!(
+                "gputop: no card is about {id:?}; `gputop cards` lists all\n"
+            ));
+            Ok(1)
+        }
+        [card] => {
+            print(&cards::card(card, super::width()))?;
+            Ok(0)
+        }
+        several => {
+            print(&cards::list(several))?;
+            Ok(0)
+        }
+    }
+}
+
+/// The cards in a directory.
+pub fn from(folder: &Path) -> Result<Catalogue> {
+    let files = files(folder)?;
+    let (catalogue, faults) = Catalogue::read(
+        files.iter().map(|(id, text)| (id.as_str(), text.as_str())),
+        tables(folder)?,
+    );
+    if let Some(fault) = faults.first() {
+        bail!("{}: {fault}", folder.display());
+    }
+    Ok(catalogue)
+}
+
+/// The tables beside the directory, as in the source tree.
+fn tables(folder: &Path) -> Result<Tables> {
+    let read = |name: &str| {
+        let path = folder.join("..").join(name);
+        std::fs::read_to_string(&path).wrap_err_with(|| format!("reading {}", path.display()))
+    };
+    Ok(Tables::parse(
+        &read("assertions.toml")?,
+        &read("xids.toml")?,
+    )?)
+}
+
+fn files(folder: &Path) -> Result<Vec<(String, String)>> {
+    let about = || format!("reading the cards in {}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).wrap_err_with(about)? {
+        let path = entry.wrap_err_with(about)?.path();
+        if path.extension().is_some_and(|kind| kind == "md") {
+            let id = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            files.push((id, std::fs::read_to_string(&path).wrap_err_with(about)?));
+        }
+    }
+    files.sort();
+    Ok(files)
+}

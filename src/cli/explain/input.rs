@@ -1,0 +1,192 @@
+//! Where logs come from: files, directories, packed files, standard input.
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use super::progress::Progress;
+use crate::diagnose::{Catalogue, LogFindings, LogReader};
+
+/// How much is read at once.
+const PIECE: usize = 1 << 20;
+/// Files of a directory that are read; more are no job's ranks.
+const MAX_FILES: usize = 4096;
+/// How deep a directory is looked through: torchrun writes `RUN/attempt_0/3/stderr.log`.
+const MAX_DEPTH: usize = 4;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// The logs below `path`, read, and a sentence about each that could not be.
+pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>) {
+    if path == Path::new("-") {
+        return stdin(catalogue);
+    }
+    let mut faults = Vec::new();
+    let files = match path.metadata() {
+        Ok(kind) if kind.is_dir() => files_of(path, &mut faults),
+        Ok(_) => vec![path.to_owned()],
+        Err(error) => {
+            faults.push(sentence(path, &error));
+            Vec::new()
+        }
+    };
+    let mut logs = Vec::new();
+    for file in files {
+        match read_file(catalogue, &file) {
+            Ok((findings, None)) => logs.push(findings),
+            // What was read before the fault counts.
+            Ok((findings, Some(error))) => {
+                faults.push(sentence(&file, &error));
+                logs.push(findings);
+            }
+            Err(error) => faults.push(sentence(&file, &error)),
+        }
+    }
+    (logs, faults)
+}
+
+fn stdin(catalogue: &Catalogue) -> (Vec<LogFindings>, Vec<String>) {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        crate::cli::say("Paste the log, then press Ctrl-D on a line of its own.\n");
+    }
+    let mut reader = LogReader::new(catalogue, "-");
+    let fault = unpacked(stdin.lock())
+        .and_then(|mut input| {
+            feed(
+                &mut reader,
+                &mut input,
+                &mut Progress::of("standard input", None),
+            )
+        })
+        .err();
+    let faults = fault.map(|error| sentence(Path::new("standard input"), &error));
+    (vec![reader.finish()], faults.into_iter().collect())
+}
+
+/// The findings of a file, and what ended reading before its end.
+fn read_file(catalogue: &Catalogue, path: &Path) -> io::Result<(LogFindings, Option<io::Error>)> {
+    let file = File::open(path)?;
+    let size = file
+        .metadata()
+        .ok()
+        .filter(std::fs::Metadata::is_file)
+        .map(|m| m.len());
+    let name = path.display().to_string();
+    let mut reader = LogReader::new(catalogue, &name);
+    let mut progress = Progress::of(&name, size);
+    let fault = unpacked(file)
+        .and_then(|mut input| feed(&mut reader, &mut input, &mut progress))
+        .err();
+    Ok((reader.finish(), fault))
+}
+
+fn feed(
+    reader: &mut LogReader<'_>,
+    input: &mut dyn Read,
+    progress: &mut Progress,
+) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    loop {
+        match input.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                reader.push(&piece[..n]);
+                progress.add(n);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The text behind `input`, by how it begins and not by its name: a log may be called anything.
+fn unpacked<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut head = Vec::new();
+    input.by_ref().take(4).read_to_end(&mut head)?;
+    let whole = io::Cursor::new(head.clone()).chain(input);
+    Ok(if head.starts_with(&GZIP) {
+        Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(
+            PIECE, whole,
+        )))
+    } else if head.starts_with(&ZSTD) {
+        let mut decoder = zstd::stream::read::Decoder::new(whole)?;
+        // As large a window as gputop's own recordings have; a larger one would cost memory for a log of any size.
+        decoder.window_log_max(27)?;
+        Box::new(decoder)
+    } else {
+        Box::new(whole)
+    })
+}
+
+/// The regular files below a directory, in the order of their names; links are not followed.
+fn files_of(folder: &Path, faults: &mut Vec<String>) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    collect(folder, 0, &mut files, faults);
+    if files.is_empty() && faults.is_empty() {
+        faults.push(format!("{}: there is no file in it", folder.display()));
+    }
+    if files.len() > MAX_FILES {
+        faults.push(format!(
+            "{}: of its {} files the first {MAX_FILES} are read",
+            folder.display(),
+            files.len()
+        ));
+        files.truncate(MAX_FILES);
+    }
+    files
+}
+
+fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, faults: &mut Vec<String>) {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return faults.push(sentence(folder, &error)),
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    paths.sort_by_key(|path| by_number(path));
+    for path in paths {
+        match path.symlink_metadata() {
+            Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => {
+                collect(&path, depth + 1, files, faults);
+            }
+            Ok(kind) if kind.is_file() => files.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// `rank_2` before `rank_10`.
+fn by_number(path: &Path) -> (String, u64, PathBuf) {
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let at = name
+        .find(|c: char| c.is_ascii_digit())
+        .unwrap_or(name.len());
+    let digits: String = name[at..]
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    (
+        name[..at].to_owned(),
+        digits.parse().unwrap_or(0),
+        path.to_owned(),
+    )
+}
+
+fn sentence(path: &Path, error: &io::Error) -> String {
+    use io::ErrorKind;
+    let path = path.display();
+    match error.kind() {
+        ErrorKind::NotFound => format!("{path}: there is no such file"),
+        ErrorKind::PermissionDenied => format!("{path}: no permission to read it"),
+        ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => {
+            format!("{path}: it is damaged or cut off ({error}); what came before was read")
+        }
+        _ => format!("{path}: {error}"),
+    }
+}

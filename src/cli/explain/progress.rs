@@ -1,0 +1,56 @@
+//! How far reading a long log is, on standard error of a terminal.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use crate::model::units::Bytes;
+
+/// What is done sooner needs no word.
+const SOON: Duration = Duration::from_millis(1500);
+const STEP: Duration = Duration::from_millis(200);
+
+/// Erases its line when it ends.
+pub struct Progress {
+    name: String,
+    size: Option<u64>,
+    read: u64,
+    next: Option<Instant>,
+    is_shown: bool,
+}
+
+impl Progress {
+    /// Of the log `name`, whose size is known for a file.
+    pub fn of(name: &str, size: Option<u64>) -> Self {
+        let next = std::io::stderr()
+            .is_terminal()
+            .then(|| Instant::now() + SOON);
+        Self {
+            name: name.to_owned(),
+            size,
+            read: 0,
+            next,
+            is_shown: false,
+        }
+    }
+
+    pub fn add(&mut self, bytes: usize) {
+        self.read += bytes as u64;
+        let Some(next) = self.next.filter(|next| Instant::now() >= *next) else {
+            return;
+        };
+        self.next = Some(next + STEP.max(Instant::now() - next));
+        self.is_shown = true;
+        let read = Bytes(self.read);
+        let share = self.size.filter(|size| *size > 0 && *size >= self.read);
+        let share = share.map_or_else(String::new, |size| format!(" of {}", Bytes(size)));
+        crate::cli::say(&format!("\r\x1b[2K{}: {read}{share}", self.name));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_shown {
+            crate::cli::say("\r\x1b[2K");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! One sighting as an incident, filled in from its card.
+
+use super::{Item, Judge, causes};
+use crate::diagnose::card::{Card, FixRule};
+use crate::diagnose::evidence::Case;
+use crate::diagnose::fields::{self, Found};
+use crate::diagnose::tables::base_name;
+use crate::diagnose::template;
+use crate::diagnose::traceback::{Frame, Traceback};
+use crate::model::incident::{Cause, DetectedBy, Fix, Incident, LogPlace, Quote, Verdict};
+use crate::model::text;
+
+/// A certain text that says that something happened but not what.
+const WEAK: f64 = 0.7;
+
+/// The incident of `item`, in whose crash the cards `beside` are as well.
+pub(super) fn incident(
+    judge: &Judge<'_>,
+    item: &Item<'_>,
+    beside: &[&str],
+    ranks: usize,
+) -> Incident {
+    let card = judge.card(item);
+    let sighting = item.sighting;
+    let mut found = sighting.found.clone();
+    if item.card != sighting.card {
+        judge
+            .catalogue
+            .signatures
+            .read_around(item.card, &sighting.context, &mut found);
+    }
+    let place = place(&sighting.frames);
+    if let Some(frame) = place {
+        found.insert("python_file".into(), base_name(&frame.file).into());
+        found.insert("python_line".into(), frame.line.into());
+    }
+    if let Some(rank) = judge.rank(item) {
+        found.entry("rank").or_insert_with(|| rank.into());
+    }
+    let case = Case {
+        found: &found,
+        ..judge.case(item, beside, ranks)
+    };
+    let causes = causes::weighed(card, &case, &found);
+    let log = &judge.logs[item.log];
+    Incident {
+        confidence: card.confidence * if sighting.weak { WEAK } else { 1.0 },
+        count: sighting.count,
+        time: sighting.time.as_deref().and_then(standard_time),
+        log: Some(LogPlace {
+            file: log.file.clone(),
+            first_line: sighting.first_line,
+            last_line: sighting.last_line,
+            rank: judge.rank(item),
+        }),
+        quote: sighting.quote.clone(),
+        at: place.map(at),
+        ..filled(card, &found, causes)
+    }
+}
+
+/// Adds what other texts of the same failure say beyond the one that is quoted: a failed assertion names its kernel,
+/// and the exception after it the error's code.
+pub(super) fn complete<'i>(
+    incident: &mut Incident,
+    cause: &Item<'i>,
+    others: impl Iterator<Item = &'i Item<'i>>,
+) {
+    let mut found = Found::new();
+    for other in
+        others.filter(|other| other.sighting.card == cause.sighting.card && other.log == cause.log)
+    {
+        for name in [
+            "cuda_error",
+            "cuda_error_code",
+            "source_file",
+            "source_line",
+            "rank",
+            "pid",
+        ] {
+            if let Some(value) = other.sighting.found.get(name) {
+                found.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    let more = fields::typed(&found);
+    let fields = &mut incident.fields;
+    fields.cuda_error = fields.cuda_error.take().or(more.cuda_error);
+    fields.cuda_error_code = fields.cuda_error_code.or(more.cuda_error_code);
+    if fields.source_file.is_none() {
+        fields.source_file = more.source_file;
+        fields.source_line = more.source_line;
+    }
+    fields.rank = fields.rank.or(more.rank);
+    fields.pid = fields.pid.or(more.pid);
+}
+
+/// A card with its sentences filled in.
+fn filled(card: &Card, found: &Found, causes: Vec<Cause>) -> Incident {
+    let known = |texts: &[String]| {
+        texts
+            .iter()
+            .filter_map(|t| template::fill(t, found))
+            .collect()
+    };
+    let mut shown = found.clone();
+    shown.retain(|name, _| {
+        !name.starts_with("assertion_")
+            && !name.starts_with("xid_")
+            && !name.starts_with("other_pid")
+            && !name.starts_with("other_bytes")
+    });
+    Incident {
+        id: card.id.clone(),
+        family: card.family.clone(),
+        severity: card.severity,
+        title: text::visible(template::first(&card.titles, found).as_bytes(), 300),
+        detected_by: DetectedBy::Log,
+        fields: fields::typed(&shown),
+        fixes: fixes(card, &causes, found),
+        causes,
+        not_helpful: known(&card.not_helpful),
+        references: card.references.clone(),
+        headline: card.headline.clone(),
+        needs: known(&card.needs),
+        ..Incident::default()
+    }
+}
+
+/// What to change: for likely causes first, nothing for what is ruled out.
+fn fixes(card: &Card, causes: &[Cause], found: &Found) -> Vec<Fix> {
+    let verdict = |fix: &FixRule| {
+        let cause = fix.r#for.as_ref()?;
+        causes.iter().find(|c| c.id == *cause).map(|c| c.verdict)
+    };
+    let mut rules: Vec<&FixRule> = card
+        .fixes
+        .iter()
+        .filter(|fix| verdict(fix) != Some(Verdict::RuledOut))
+        .collect();
+    // Causes that the card takes for likely without evidence do not change its order.
+    let proven = |fix: &FixRule| {
+        let cause = fix
+            .r#for
+            .as_ref()
+            .and_then(|id| causes.iter().find(|c| c.id == *id));
+        cause.is_some_and(|c| c.verdict == Verdict::Likely && !c.r#for.is_empty())
+    };
+    rules.sort_by_key(|fix| !proven(fix));
+    let made = rules.into_iter().filter_map(|fix| {
+        Some(Fix {
+            title: template::fill(&fix.title, found)?,
+            for_cause: fix.r#for.clone(),
+            change: template::fill(&fix.change, found)?,
+            kind: fix.kind,
+            effect: fix.effect.clone(),
+        })
+    });
+    made.collect()
+}
+
+/// A plain exception as the first cause, with the failure that followed from it below.
+pub(super) fn program(
+    judge: &Judge<'_>,
+    log: usize,
+    traceback: &Traceback,
+    failure: Incident,
+) -> Incident {
+    let Some(card) = judge.catalogue.card("program-exception") else {
+        return failure;
+    };
+    let mut found = Found::new();
+    found.insert("exception".into(), traceback.exception.clone().into());
+    found.insert(
+        "message".into(),
+        text::visible(traceback.message.as_bytes(), 200).into(),
+    );
+    let place = traceback.place();
+    if let Some(frame) = place {
+        found.insert("python_file".into(), base_name(&frame.file).into());
+        found.insert("python_line".into(), frame.line.into());
+    }
+    let rank = traceback.rank.or(judge.logs[log].rank);
+    if let Some(rank) = rank {
+        found.insert("rank".into(), rank.into());
+    }
+    let after = &failure.id;
+    let who = rank.map_or_else(|| "The program".to_owned(), |rank| format!("Rank {rank}"));
+    let mut secondary = vec![Incident {
+        secondary: Vec::new(),
+        ..failure.clone()
+    }];
+    secondary.extend(failure.secondary.iter().cloned());
+    Incident {
+        confidence: card.confidence,
+        count: 1,
+        time: traceback.time.as_deref().and_then(standard_time),
+        log: Some(LogPlace {
+            file: judge.logs[log].file.clone(),
+            first_line: traceback.first_line,
+            last_line: traceback.last_line,
+            rank,
+        }),
+        quote: Quote {
+            text: text::visible(
+                format!("{}: {}", traceback.exception, traceback.message).as_bytes(),
+                600,
+            ),
+            labels: Vec::new(),
+        },
+        at: place.map(at),
+        why_first: Some(format!("{who} failed by itself; {after} follows from it.")),
+        secondary,
+        ..filled(card, &found, Vec::new())
+    }
+}
+
+fn place(frames: &[Frame]) -> Option<&Frame> {
+    frames
+        .iter()
+        .rev()
+        .find(|frame| frame.is_users())
+        .or(frames.last())
+}
+
+/// `train.py:57  loss.backward()`.
+fn at(frame: &Frame) -> String {
+    let place = format!("{}:{}", base_name(&frame.file), frame.line);
+    let shown = match &frame.code {
+        Some(code) => format!("{place}  {code}"),
+        None if frame.function.is_empty() => place,
+        None => format!("{place}  in {}", frame.function),
+    };
+    text::visible(shown.as_bytes(), 160)
+}
+
+/// RFC 3339 where the log says the zone; else the same form without one.
+fn standard_time(written: &str) -> Option<String> {
+    let text = written.replacen(' ', "T", 1).replace(',', ".");
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Some(time.to_string());
+    }
+    text.parse::<jiff::civil::DateTime>()
+        .ok()
+        .map(|time| time.to_string())
+}

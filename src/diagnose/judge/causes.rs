@@ -1,0 +1,78 @@
+//! The causes of a card, each with what speaks for it and against it in this case.
+
+use crate::diagnose::card::{Card, CauseRule, Prior, Seen};
+use crate::diagnose::evidence::{self, Case, Finding};
+use crate::diagnose::fields::Found;
+use crate::diagnose::signature::Pattern;
+use crate::diagnose::template;
+use crate::model::incident::{Cause, Verdict};
+
+/// The causes of `card`, the likeliest first and in the card's order among equals.
+pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &Found) -> Vec<Cause> {
+    let mut causes: Vec<Cause> = card
+        .causes
+        .iter()
+        .map(|rule| weigh(rule, card, case, found))
+        .collect();
+    // That nothing is known and nothing would tell is no news.
+    causes.retain(|c| c.verdict != Verdict::Unknown || c.needs.is_some());
+    causes.sort_by_key(|cause| match cause.verdict {
+        Verdict::Likely => 0,
+        Verdict::Possible => 1,
+        Verdict::Unknown => 2,
+        Verdict::RuledOut => 3,
+    });
+    causes
+}
+
+fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &Found) -> Cause {
+    let mut speaks_for = said(&rule.seen, case, found);
+    let mut speaks_against = said(&rule.denied, case, found);
+    for name in &rule.evidence {
+        match evidence::judge(name, card, case) {
+            Some(Finding::For(says)) => speaks_for.push(says),
+            Some(Finding::Against(says)) => speaks_against.push(says),
+            _ => {}
+        }
+    }
+    for name in &rule.against {
+        if let Some(Finding::For(says)) = evidence::judge(name, card, case) {
+            speaks_against.push(says);
+        }
+    }
+    for list in [&mut speaks_for, &mut speaks_against] {
+        list.retain(|says| !says.is_empty());
+        list.dedup();
+    }
+    let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
+        (false, true) => Verdict::Likely,
+        (false, false) => Verdict::Possible,
+        (true, false) => Verdict::RuledOut,
+        (true, true) => match rule.prior {
+            Prior::Likely => Verdict::Likely,
+            Prior::Possible => Verdict::Possible,
+            Prior::Unknown => Verdict::Unknown,
+        },
+    };
+    let is_open = matches!(verdict, Verdict::Possible | Verdict::Unknown);
+    Cause {
+        id: rule.id.clone(),
+        title: template::fill(&rule.title, found).unwrap_or_else(|| rule.title.clone()),
+        verdict,
+        r#for: speaks_for,
+        against: speaks_against,
+        needs: rule.needs.clone().filter(|_| is_open),
+    }
+}
+
+/// The sentences whose text is there; what the expression names fills them.
+fn said(seen: &[Seen], case: &Case<'_>, found: &Found) -> Vec<String> {
+    let says = |one: &Seen| {
+        let mut all = Pattern::new(&one.r#match).groups(case.context)?;
+        for (name, value) in found {
+            all.entry(name).or_insert_with(|| value.clone());
+        }
+        template::fill(&one.says, &all)
+    };
+    seen.iter().filter_map(says).collect()
+}

@@ -1,0 +1,208 @@
+//! From sightings to incidents: what belongs together, which is the cause, which card of a family is right.
+//!
+//! Sightings close to each other are one crash. In a crash a sighting whose card says that it follows from another's
+//! is a consequence; of the rest the gravest and then the first is the cause, and everything else stands under it.
+//! Ranks that report the same are one incident. The last crash comes first.
+
+mod build;
+mod causes;
+mod crash;
+
+use std::collections::BTreeSet;
+
+use super::card::Card;
+use super::catalogue::Catalogue;
+use super::evidence::{self, Case, Measured};
+use super::log::{LogFindings, Sighting};
+use crate::model::incident::{Incident, Severity};
+
+/// A sighting in its log, and the card that is right for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Item<'a> {
+    log: usize,
+    pub(super) sighting: &'a Sighting,
+    card: usize,
+}
+
+/// What is known while one job is judged.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    catalogue: &'a Catalogue,
+    logs: &'a [LogFindings],
+    measured: &'a Measured,
+}
+
+/// The incidents of one job's logs, the last first; each with what followed from it.
+#[must_use]
+pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Vec<Incident> {
+    let judge = Judge {
+        catalogue,
+        logs,
+        measured,
+    };
+    let crashes = crash::crashes(&judge);
+    let mut incidents: Vec<Incident> = Vec::new();
+    for items in crashes.into_iter().rev() {
+        let incident = judge.incident(items);
+        // A loop that retries says the same again and again.
+        match incidents.iter_mut().find(|known| is_same(known, &incident)) {
+            Some(known) => known.count = known.count.saturating_add(incident.count),
+            None => incidents.push(incident),
+        }
+    }
+    // What ended the run stands before what it survived.
+    incidents.sort_by_key(|incident| std::cmp::Reverse(incident.severity == Severity::Fatal));
+    incidents
+}
+
+fn is_same(a: &Incident, b: &Incident) -> bool {
+    a.id == b.id
+        && a.at == b.at
+        && a.fields.rank == b.fields.rank
+        && a.fields.xid == b.fields.xid
+        && a.log.as_ref().map(|l| &l.file) == b.log.as_ref().map(|l| &l.file)
+}
+
+impl<'a> Judge<'a> {
+    pub(super) fn card(&self, item: &Item<'_>) -> &'a Card {
+        &self.catalogue.cards[item.card]
+    }
+
+    pub(super) fn rank(&self, item: &Item<'_>) -> Option<u32> {
+        item.sighting.rank.or(self.logs[item.log].rank)
+    }
+
+    /// Everything that speaks about `item`, whose crash holds the cards `beside` as well.
+    pub(super) fn case<'c>(&self, item: &Item<'c>, beside: &'c [&'c str], ranks: usize) -> Case<'c>
+    where
+        'a: 'c,
+    {
+        Case {
+            found: &item.sighting.found,
+            context: &item.sighting.context,
+            frames: &item.sighting.frames,
+            beside,
+            ranks,
+            table: item.sighting.table.as_deref(),
+            measured: self.measured,
+        }
+    }
+
+    /// Gives each item of a crash the card that its figures and its neighbours speak for.
+    fn choose(&self, items: &mut [Item<'a>]) {
+        let ids: Vec<&str> = items
+            .iter()
+            .map(|item| self.card(item).id.as_str())
+            .collect();
+        let ranks = self.ranks(items);
+        for item in items {
+            let case = self.case(item, &ids, ranks);
+            let mut meanings = self.catalogue.meanings(item.card).into_iter();
+            let right = meanings.find(|&card| {
+                let card = &self.catalogue.cards[card];
+                let mut when = card.when.iter();
+                when.all(|condition| evidence::holds(condition, card, &case))
+            });
+            item.card = right.unwrap_or(item.card);
+        }
+    }
+
+    fn ranks(&self, items: &[Item<'_>]) -> usize {
+        let ranks: BTreeSet<Option<u32>> = items.iter().map(|item| self.rank(item)).collect();
+        ranks.iter().flatten().count()
+    }
+
+    /// One crash as an incident with its consequences.
+    fn incident(&self, mut items: Vec<Item<'a>>) -> Incident {
+        self.choose(&mut items);
+        let first = crash::cause(self, &items);
+        let cause = items.remove(first);
+        let card = self.card(&cause);
+        let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
+            // The exception after a failed assertion says the same in fewer words.
+            item.card == cause.card
+                || (item.sighting.card == cause.sighting.card && item.sighting.weak)
+        });
+        let mut beside: Vec<&str> = others
+            .iter()
+            .map(|item| self.card(item).id.as_str())
+            .collect();
+        beside.dedup();
+        let ranks: BTreeSet<u32> = same
+            .iter()
+            .chain([&cause])
+            .filter_map(|item| self.rank(item))
+            .collect();
+        let mut incident = build::incident(self, &cause, &beside, ranks.len());
+        let again = same.iter().filter(|item| item.card == cause.card);
+        incident.count = again.fold(cause.sighting.count, |sum, item| {
+            sum.saturating_add(item.sighting.count)
+        });
+        if let Some(log) = &mut incident.log {
+            let in_same_log = same.iter().filter(|item| item.log == cause.log);
+            log.last_line = in_same_log
+                .map(|item| item.sighting.last_line)
+                .fold(log.last_line, u64::max);
+        }
+        build::complete(&mut incident, &cause, same.iter().chain(&others));
+        incident.secondary = self.consequences(&others);
+        incident.why_first = self.why_first(&cause, &others, &ranks);
+        match crash::exception(self, card, &cause) {
+            Some((log, traceback)) => build::program(self, log, traceback, incident),
+            None => incident,
+        }
+    }
+
+    /// What followed, one entry for each card.
+    fn consequences(&self, items: &[Item<'a>]) -> Vec<Incident> {
+        let mut entries: Vec<Incident> = Vec::new();
+        for item in items {
+            let id = &self.card(item).id;
+            match entries.iter_mut().find(|entry| entry.id == *id) {
+                Some(entry) => entry.count = entry.count.saturating_add(item.sighting.count),
+                None => entries.push(build::incident(self, item, &[], 1)),
+            }
+        }
+        entries
+    }
+
+    fn why_first(
+        &self,
+        cause: &Item<'a>,
+        others: &[Item<'a>],
+        ranks: &BTreeSet<u32>,
+    ) -> Option<String> {
+        let card = self.card(cause);
+        let explained = others
+            .iter()
+            .filter(|item| self.card(item).is_consequence_of(&card.id))
+            .count();
+        let who = match self.rank(cause) {
+            Some(rank) if ranks.len() > 1 => {
+                format!("Rank {rank} reported it first of {} ranks", ranks.len())
+            }
+            Some(rank) if !others.is_empty() => format!("Rank {rank} failed first"),
+            _ if explained > 0 => "It comes first".to_owned(),
+            _ if !others.is_empty() => "It is the first in the log".to_owned(),
+            _ => return None,
+        };
+        Some(match explained {
+            0 => format!("{who}."),
+            _ => format!(
+                "{who}; {} from it.",
+                follow(others.iter().map(|item| self.card(item).id.as_str()))
+            ),
+        })
+    }
+}
+
+/// `nccl-watchdog-timeout follows`, `a and 2 others follow`.
+fn follow<'i>(ids: impl Iterator<Item = &'i str>) -> String {
+    let ids: BTreeSet<&str> = ids.collect();
+    match ids.iter().collect::<Vec<_>>().as_slice() {
+        [] => "nothing follows".to_owned(),
+        [one] => format!("{one} follows"),
+        [one, other] => format!("{one} and {other} follow"),
+        [one, rest @ ..] => format!("{one} and {} others follow", rest.len()),
+    }
+}

@@ -1,0 +1,242 @@
+//! One log, read piece by piece: the sightings of signatures in it, and its Python exceptions.
+
+use std::sync::Arc;
+
+use super::catalogue::Catalogue;
+use super::fields::Found;
+use super::scan::{Excerpt, Scanner};
+use super::signature::{Match, slice};
+use super::text::{self, Flow, Line};
+use super::traceback::{self, Frame, Traceback};
+use super::{own_process, quote};
+use crate::model::incident::Quote;
+
+/// Sightings kept of one log; what repeats is counted, so only a log of thousands of different failures has more.
+const MAX_SIGHTINGS: usize = 2000;
+/// Tracebacks kept of one log.
+const MAX_TRACEBACKS: usize = 200;
+/// The same thing again within this many lines is the same failure.
+const SAME_WITHIN: u64 = 400;
+/// How much text around a sighting is kept for evidence, each way.
+const CONTEXT: usize = 6 * 1024;
+
+/// One signature in one log.
+#[derive(Debug, Clone)]
+pub struct Sighting {
+    /// The card whose signature it is.
+    pub card: usize,
+    pub weak: bool,
+    /// How often it was there, counting what differs in block, thread and time only.
+    pub count: u32,
+    pub found: Found,
+    /// The card that a table names for it.
+    pub table: Option<Arc<str>>,
+    pub first_line: u64,
+    pub last_line: u64,
+    pub rank: Option<u32>,
+    pub writer: String,
+    pub time: Option<String>,
+    pub frames: Vec<Frame>,
+    pub quote: Quote,
+    pub context: Arc<str>,
+}
+
+/// All that one log holds.
+#[derive(Debug, Default)]
+pub struct LogFindings {
+    pub file: String,
+    /// From the file's name, where ranks log to files of their own.
+    pub rank: Option<u32>,
+    pub sightings: Vec<Sighting>,
+    pub tracebacks: Vec<Traceback>,
+    pub bytes: u64,
+}
+
+/// Reads one log.
+#[derive(Debug)]
+pub struct LogReader<'a> {
+    catalogue: &'a Catalogue,
+    scanner: Scanner,
+    findings: LogFindings,
+}
+
+impl<'a> LogReader<'a> {
+    /// `file` is the name that incidents will carry.
+    #[must_use]
+    pub fn new(catalogue: &'a Catalogue, file: &str) -> Self {
+        Self {
+            catalogue,
+            scanner: Scanner::default(),
+            findings: LogFindings {
+                file: file.to_owned(),
+                rank: rank_of(file),
+                ..LogFindings::default()
+            },
+        }
+    }
+
+    pub fn push(&mut self, piece: &[u8]) {
+        for excerpt in self.scanner.push(piece) {
+            self.read(&excerpt);
+        }
+    }
+
+    #[must_use]
+    pub fn finish(mut self) -> LogFindings {
+        for excerpt in self.scanner.finish() {
+            self.read(&excerpt);
+        }
+        self.findings.bytes = self.scanner.bytes;
+        self.findings.sightings.sort_by_key(|s| s.first_line);
+        self.findings
+    }
+
+    fn read(&mut self, excerpt: &Excerpt) {
+        let lines = text::lines(&excerpt.bytes, excerpt.first_line);
+        for flow in text::flows(&lines) {
+            let matches = self
+                .catalogue
+                .signatures
+                .matches(&flow, &self.catalogue.cards);
+            let tracebacks = traceback::all(&flow, &lines);
+            for one in &matches {
+                self.note(one, &flow, &lines);
+            }
+            for traceback in tracebacks {
+                // An exception that a card knows is no plain one.
+                let said = &traceback.said;
+                if !matches
+                    .iter()
+                    .any(|m| m.start < said.end && said.start < m.end.max(m.start + 1))
+                {
+                    self.findings.tracebacks.push(traceback);
+                }
+            }
+        }
+        let surplus = self
+            .findings
+            .tracebacks
+            .len()
+            .saturating_sub(MAX_TRACEBACKS);
+        // The first may be the cause, the last is what a reader wants to see: the middle goes.
+        if surplus > 0 {
+            let half = MAX_TRACEBACKS / 2;
+            self.findings.tracebacks.drain(half..half + surplus);
+        }
+    }
+
+    fn note(&mut self, one: &Match, flow: &Flow, lines: &[Line]) {
+        let (first, last) = (
+            flow.line_at(one.start),
+            flow.line_at(one.end.max(one.start + 1) - 1),
+        );
+        let (Some(line), Some(end)) = (lines.get(first), lines.get(last)) else {
+            return;
+        };
+        if self.is_again(one, line, end.number) {
+            return;
+        }
+        let mut found = one.found.clone();
+        own_process::note(&mut found);
+        let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
+        let frames = traceback::frames_before(flow, lines, one.start);
+        let context = slice(
+            &flow.text,
+            one.start.saturating_sub(CONTEXT),
+            one.end + CONTEXT,
+        );
+        self.findings.sightings.push(Sighting {
+            card: one.card,
+            weak: one.weak,
+            count: 1,
+            table,
+            first_line: line.number,
+            last_line: end.number,
+            rank: found
+                .get("rank")
+                .and_then(serde_json::Value::as_u64)
+                .and_then(|r| u32::try_from(r).ok())
+                .or(line.rank),
+            writer: line.writer.clone(),
+            time: line.time.clone(),
+            quote: quote::of(one, flow, &self.catalogue.cards[one.card]),
+            context: context.into(),
+            frames,
+            found,
+        });
+    }
+
+    /// Counts what was seen just before; `true` when nothing else is to be done.
+    fn is_again(&mut self, one: &Match, line: &Line, last: u64) -> bool {
+        let is_full = self.findings.sightings.len() >= MAX_SIGHTINGS;
+        let again = self.findings.sightings.iter_mut().rev().find(|s| {
+            s.card == one.card
+                && s.weak == one.weak
+                && s.writer == line.writer
+                && (is_full || line.number <= s.last_line + SAME_WITHIN)
+                && is_same(&s.found, &one.found)
+        });
+        match again {
+            Some(same) => {
+                same.count = same.count.saturating_add(1);
+                same.last_line = same.last_line.max(last);
+                true
+            }
+            None => is_full,
+        }
+    }
+}
+
+/// Whether two matches tell the same, threads and sizes aside.
+fn is_same(a: &Found, b: &Found) -> bool {
+    let telling = [
+        "assertion",
+        "kernel_file",
+        "xid",
+        "status",
+        "cuda_error",
+        "source_file",
+        "exit_code",
+        "rank",
+        "pci_bus",
+    ];
+    // Each Xid line names the process that it is about.
+    let is_xid = a.contains_key("xid");
+    (!is_xid || a.get("pid") == b.get("pid"))
+        && telling.iter().all(|name| a.get(*name) == b.get(*name))
+}
+
+/// `rank_3.log`, `worker-3.out`, `attempt_0/3/stderr.log`.
+fn rank_of(file: &str) -> Option<u32> {
+    let name = super::tables::base_name(file);
+    for mark in ["rank", "worker", "local_rank", "proc", "gpu"] {
+        let Some(at) = name.to_ascii_lowercase().find(mark) else {
+            continue;
+        };
+        let rest = name[at + mark.len()..].trim_start_matches(['_', '-', '.']);
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        if let Ok(rank) = rest[..digits].parse() {
+            return Some(rank);
+        }
+    }
+    // torchrun --log-dir: …/attempt_0/3/stderr.log
+    let folder = file.rsplit(['/', '\\']).nth(1)?;
+    ["stderr.log", "stdout.log"]
+        .contains(&name)
+        .then(|| folder.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_name_tells_its_rank() {
+        assert_eq!(rank_of("logs/rank_3.log"), Some(3));
+        assert_eq!(rank_of("logs/worker-12.out"), Some(12));
+        assert_eq!(rank_of("run/attempt_0/5/stderr.log"), Some(5));
+        assert_eq!(rank_of("train.log"), None);
+    }
+}

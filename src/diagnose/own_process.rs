@@ -1,0 +1,80 @@
+//! Which of the processes that an out-of-memory text lists is the one that wrote it.
+
+use serde_json::Value;
+
+use super::fields::Found;
+
+/// What a process may hold beside PyTorch's pools: context, libraries, NCCL's buffers.
+const CONTEXT: u64 = 3 << 30;
+/// Sizes are printed with two decimals.
+const SLACK: u64 = 16 << 20;
+
+/// Where PyTorch names no process of its own, one of those it lists is itself, by the host's PID: the one that holds
+/// what PyTorch says it has reserved, and a context's worth more (a container hides its own PID from it).
+pub(super) fn note(found: &mut Found) {
+    if found.contains_key("process_bytes") {
+        return;
+    }
+    let get = |name: &str| found.get(name).and_then(Value::as_u64);
+    let Some(allocated) = get("allocated_bytes") else {
+        return;
+    };
+    let reserved = get("reserved_unallocated_bytes").map_or_else(
+        || get("reserved_bytes").unwrap_or(allocated),
+        |ru| allocated + ru,
+    );
+    let Some(others) = found
+        .get_mut("other_processes")
+        .and_then(Value::as_array_mut)
+    else {
+        return;
+    };
+    let is_own = |p: &Value| {
+        p["bytes"]
+            .as_u64()
+            .is_some_and(|b| b + SLACK >= reserved && b <= reserved + CONTEXT)
+    };
+    let Some(own) = others.iter().position(is_own) else {
+        return;
+    };
+    let own = others.remove(own);
+    let is_empty = others.is_empty();
+    found.insert("process_bytes".into(), own["bytes"].clone());
+    if is_empty {
+        found.remove("other_processes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(found: Value) -> Value {
+        let mut found = found.as_object().cloned().unwrap_or_default();
+        note(&mut found);
+        Value::Object(found)
+    }
+
+    #[test]
+    fn the_process_that_holds_the_cache_is_its_own() {
+        let gib = 1_u64 << 30;
+        let list = serde_json::json!([{"pid": 1, "bytes": 2 * gib}, {"pid": 2, "bytes": 11 * gib}]);
+        let found = after(serde_json::json!({
+            "allocated_bytes": 9 * gib, "reserved_unallocated_bytes": gib, "other_processes": list
+        }));
+        assert_eq!(found["process_bytes"], 11 * gib);
+        assert_eq!(
+            found["other_processes"],
+            serde_json::json!([{"pid": 1, "bytes": 2 * gib}])
+        );
+    }
+
+    #[test]
+    fn a_stranger_is_not_taken_for_it() {
+        let gib = 1_u64 << 30;
+        let found = after(serde_json::json!({
+            "allocated_bytes": gib, "reserved_unallocated_bytes": 0, "other_processes": [{"pid": 1, "bytes": 40 * gib}]
+        }));
+        assert_eq!(found.get("process_bytes"), None);
+    }
+}

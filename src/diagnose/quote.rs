@@ -1,0 +1,52 @@
+//! The message as it was said, with a few words under the parts that matter, as a compiler shows an error.
+
+use super::card::Card;
+use super::signature::{Match, slice};
+use super::text::Flow;
+use crate::model::incident::{Label, Quote};
+
+/// What is quoted before the first labelled part of a line, and after the last one.
+const MAX_TEXT: usize = 1200;
+
+/// The message of `one` in its own words, from the beginning of its line to the end of what was read from it.
+#[must_use]
+pub fn of(one: &Match, flow: &Flow, card: &Card) -> Quote {
+    let start = flow
+        .line_start(one.start)
+        .max(one.start.saturating_sub(200));
+    let labelled = one
+        .places
+        .iter()
+        .filter(|(_, range)| range.start >= start && range.end <= one.end + 2048);
+    let last = labelled
+        .clone()
+        .map(|(_, range)| range.end)
+        .max()
+        .unwrap_or(0)
+        .max(one.end);
+    let line_end = flow.text[last.min(flow.text.len())..]
+        .find('\n')
+        .map_or(flow.text.len(), |n| last + n);
+    // The rest of the last line is shown where it is short.
+    let end = if line_end - last <= 120 {
+        line_end
+    } else {
+        last
+    };
+    let text = slice(&flow.text, start, end.min(start + MAX_TEXT));
+    let mut labels: Vec<Label> = labelled
+        .filter(|(_, range)| range.end <= start + text.len())
+        .filter_map(|(field, range)| {
+            Some(Label {
+                start: range.start - start,
+                end: range.end - start,
+                says: card.labels.get(field)?.as_str()?.to_owned(),
+            })
+        })
+        .collect();
+    labels.sort_by_key(|label| label.start);
+    Quote {
+        text: text.to_owned(),
+        labels,
+    }
+}

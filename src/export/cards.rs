@@ -1,0 +1,128 @@
+//! The cards for people: an index, and one in full.
+
+use std::fmt::Write as _;
+
+use super::explanation::wrapped;
+use crate::diagnose::Catalogue;
+use crate::diagnose::card::Card;
+
+/// All cards by family, a line each.
+#[must_use]
+pub fn index(catalogue: &Catalogue) -> String {
+    let mut families: Vec<&str> = Vec::new();
+    for card in &catalogue.cards {
+        if !families.contains(&card.family.as_str()) {
+            families.push(&card.family);
+        }
+    }
+    let mut out = String::new();
+    for family in families {
+        let _ = writeln!(out, "{family}");
+        let cards: Vec<&Card> = catalogue
+            .cards
+            .iter()
+            .filter(|c| c.family == family)
+            .collect();
+        for card in cards {
+            let _ = writeln!(out, "  {:<32} {}", card.id, title(card));
+        }
+    }
+    out
+}
+
+/// Several cards, a line each.
+#[must_use]
+pub fn list(cards: &[&Card]) -> String {
+    cards
+        .iter()
+        .map(|card| format!("{:<32} {}\n", card.id, title(card)))
+        .collect()
+}
+
+/// The last title needs no field.
+fn title(card: &Card) -> &str {
+    card.titles.last().map_or("", String::as_str)
+}
+
+/// The card of that id or Xid number; else those whose words hold all of the query's.
+#[must_use]
+pub fn find<'c>(catalogue: &'c Catalogue, query: &str) -> Vec<&'c Card> {
+    let wanted = query.trim().to_lowercase();
+    if let Some(card) = catalogue.card(&wanted) {
+        return vec![card];
+    }
+    let number = wanted
+        .strip_prefix("xid")
+        .unwrap_or(&wanted)
+        .trim_start_matches([' ', '-', ':']);
+    if let Ok(code) = number.parse() {
+        let row = catalogue.tables.xid(code);
+        return row
+            .and_then(|row| catalogue.card(&row.card))
+            .into_iter()
+            .collect();
+    }
+    let words: Vec<&str> = wanted.split_whitespace().collect();
+    let holds = |card: &&Card| {
+        let text = [
+            card.id.as_str(),
+            &card.headline,
+            &card.titles.join(" "),
+            &card.aliases.join(" "),
+        ]
+        .join(" ")
+        .to_lowercase();
+        words.iter().all(|word| text.contains(word))
+    };
+    catalogue.cards.iter().filter(holds).collect()
+}
+
+/// A card as one reads it: what it is, what to do, what not, then its text.
+#[must_use]
+pub fn card(card: &Card, width: usize) -> String {
+    let mut out = format!("{}  {}\n\n", card.headline, card.id);
+    paragraph(&mut out, "", title(card), width);
+    if !card.fixes.is_empty() {
+        out.push_str("\nWhat to change\n");
+        for fix in &card.fixes {
+            let effect = fix
+                .effect
+                .as_ref()
+                .map_or_else(String::new, |e| format!(" ({e})"));
+            paragraph(&mut out, "- ", &format!("{}{effect}:", fix.title), width);
+            let _ = writeln!(out, "{}", fix.change);
+        }
+    }
+    if !card.not_helpful.is_empty() {
+        out.push_str("\nWhat does not help\n");
+        for not in &card.not_helpful {
+            paragraph(&mut out, "- ", not, width);
+        }
+    }
+    if !card.causes.is_empty() {
+        out.push_str("\nCauses, the likeliest first\n");
+        for cause in &card.causes {
+            let needs = cause
+                .needs
+                .as_ref()
+                .map_or_else(String::new, |n| format!("; to know: {n}"));
+            paragraph(&mut out, "- ", &format!("{}{needs}", cause.title), width);
+        }
+    }
+    let _ = write!(out, "\n{}\n", card.text);
+    if !card.references.is_empty() {
+        out.push('\n');
+        for reference in &card.references {
+            let _ = writeln!(out, "{}\n{}", reference.title, reference.url);
+        }
+    }
+    out
+}
+
+fn paragraph(out: &mut String, mark: &str, text: &str, width: usize) {
+    let mut mark = mark.to_owned();
+    for line in wrapped(text, width.saturating_sub(mark.len()).max(20)) {
+        let _ = writeln!(out, "{mark}{line}");
+        mark = " ".repeat(mark.len());
+    }
+}

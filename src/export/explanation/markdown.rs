@@ -1,0 +1,153 @@
+//! Incidents as Markdown, for an issue tracker.
+
+use std::fmt::Write as _;
+
+use super::quote::{Row, rows};
+use super::{place, subject, times, verdict};
+use crate::model::incident::{FixKind, Incident};
+
+/// How wide a quotation is in a code block.
+const WIDTH: usize = 100;
+
+/// The first incident in full and a line for each other, or all in full.
+#[must_use]
+pub fn markdown(incidents: &[Incident], all: bool) -> String {
+    let full = if all { incidents.len() } else { 1 };
+    let mut out = String::new();
+    for incident in incidents.iter().take(full) {
+        in_full(&mut out, incident);
+    }
+    let rest = incidents.get(full..).unwrap_or_default();
+    if !rest.is_empty() {
+        out.push_str("## Earlier\n\n");
+        for incident in rest {
+            let _ = writeln!(
+                out,
+                "- `{}` {} ({})",
+                incident.id,
+                plain(&incident.title),
+                place(incident).unwrap_or_default()
+            );
+        }
+    }
+    out
+}
+
+fn in_full(out: &mut String, incident: &Incident) {
+    let mut parts = subject(incident);
+    parts.extend(times(incident));
+    let _ = writeln!(out, "## {} (`{}`)\n", incident.headline, incident.id);
+    let _ = writeln!(out, "{}\n", plain(&incident.title));
+    if let Some(why) = &incident.why_first {
+        let _ = writeln!(out, "{}\n", plain(why));
+    }
+    if !parts.is_empty() {
+        let _ = writeln!(out, "{}\n", plain(&parts.join(" | ")));
+    }
+    if !incident.fixes.is_empty() {
+        out.push_str("### What to change\n\n");
+        for (n, fix) in incident.fixes.iter().enumerate() {
+            let effect = fix
+                .effect
+                .as_ref()
+                .map_or_else(String::new, |e| format!(" ({})", plain(e)));
+            let language = match fix.kind {
+                FixKind::Code => "python",
+                FixKind::Env | FixKind::Command => "sh",
+                _ => "",
+            };
+            let _ = writeln!(out, "{}. {}{effect}:\n", n + 1, plain(&fix.title));
+            let _ = writeln!(out, "{}\n", indented(&fenced(language, &fix.change)));
+        }
+    }
+    list(out, "What does not help", &incident.not_helpful);
+    if !incident.causes.is_empty() {
+        out.push_str("### Why\n\n| | cause | for | against |\n|---|---|---|---|\n");
+        for cause in &incident.causes {
+            let cells = [
+                cause.title.as_str(),
+                &cause.r#for.join("; "),
+                &cause.against.join("; "),
+            ]
+            .map(cell);
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {} |",
+                verdict(cause.verdict),
+                cells[0],
+                cells[1],
+                cells[2]
+            );
+        }
+        out.push('\n');
+    }
+    list(out, "What would make it surer", &incident.needs);
+    if !incident.quote.is_empty() {
+        let said: String = rows(&incident.quote, WIDTH)
+            .into_iter()
+            .map(|row| match row {
+                Row::Said(line) | Row::Under(line) => line + "\n",
+            })
+            .collect();
+        let _ = writeln!(
+            out,
+            "### What was said\n\n{}\n\n{}\n",
+            plain(&place(incident).unwrap_or_default()),
+            fenced("", said.trim_end())
+        );
+    }
+    if let Some(at) = &incident.at {
+        let _ = writeln!(out, "At `{}`\n", at.replace('`', "'"));
+    }
+    let then: Vec<String> = incident
+        .secondary
+        .iter()
+        .map(|one| format!("{}: {}", one.id, one.title))
+        .collect();
+    list(out, "What followed", &then);
+    if !incident.references.is_empty() {
+        out.push_str("### References\n\n");
+        for reference in &incident.references {
+            let _ = writeln!(out, "- [{}]({})", plain(&reference.title), reference.url);
+        }
+        out.push('\n');
+    }
+}
+
+fn list(out: &mut String, title: &str, items: &[String]) {
+    if items.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "### {title}\n");
+    for item in items {
+        let _ = writeln!(out, "- {}", plain(item));
+    }
+    out.push('\n');
+}
+
+/// A block that its text cannot end.
+fn fenced(language: &str, text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{text}\n{fence}")
+}
+
+fn indented(block: &str) -> String {
+    block
+        .lines()
+        .map(|line| format!("   {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn cell(text: &str) -> String {
+    plain(text).replace('|', "\\|")
+}
+
+/// Text of others that shall not become markup: no HTML, one line.
+fn plain(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
