@@ -21,6 +21,7 @@ mod map;
 pub mod rise;
 pub mod sampler;
 mod stats;
+mod waiting;
 mod walk;
 mod watched;
 
@@ -169,6 +170,11 @@ impl<M: Memory> Attached<M> {
         let in_use = stats.iter().filter(|stats| stats.is_touched());
         self.in_use = in_use.map(|stats| stats.ordinal).collect();
         Ok(stats)
+    }
+
+    /// Whether any device was in use when [`stats`](Self::stats) was last asked: else there is nothing to sample.
+    pub fn is_in_use(&self) -> bool {
+        !self.in_use.is_empty()
     }
 
     /// The statistics of the devices that were in use when [`stats`](Self::stats) was last asked, without a look at
