@@ -15,6 +15,7 @@
 //!
 //! The driver's free memory counts in full: it maps pages of 2 MiB together, so it is not fragmented.
 
+use super::config::Config;
 use super::fragmentation::{is_shared, is_whole_free, page, whole_pages};
 use super::{GRANULE, LARGE_SEGMENT, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use super::{rounded, whole};
@@ -40,6 +41,24 @@ impl Around {
         Self {
             driver_free,
             ..Self::default()
+        }
+    }
+
+    /// With the options that the program was started with. `total` is what its device has for programs, `reserved`
+    /// what its pool holds there. A map that has expandable segments, or an option that says so, means yes.
+    pub fn with_config(
+        driver_free: Option<Bytes>,
+        config: &Config,
+        total: Option<Bytes>,
+        reserved: Bytes,
+    ) -> Self {
+        let limit = total.and_then(|total| config.limit(total));
+        Self {
+            driver_free,
+            allowed_more: limit.map(|limit| Bytes(limit.0.saturating_sub(reserved.0))),
+            max_split: config.max_split,
+            // A program may have turned them on since.
+            expandable: config.expandable.filter(|&is_on| is_on),
         }
     }
 
@@ -79,14 +98,13 @@ impl Fits {
 
     /// From statistics alone, as the overview has them every second. A shared tail of expandable segments is not in
     /// them, so the true figure may be larger by less than that tail.
-    pub fn of_stats(stats: &PoolStats, driver_free: Option<Bytes>) -> Self {
-        let flushed = driver_free
-            .zip(returnable(stats))
-            .map(|(free, back)| from_driver(free.0.saturating_add(back.0), false));
+    pub fn of_stats(stats: &PoolStats, around: &Around) -> Self {
+        let expandable = around.expandable.unwrap_or(false);
+        let step = |back| Some(from_driver(around.budget(back)?, expandable));
         Self {
             cache: stats.largest_free_block.get(),
-            driver: driver_free.map(|free| from_driver(free.0, false)),
-            flushed,
+            driver: step(0),
+            flushed: returnable(stats).and_then(|back| step(back.0)),
             exact: false,
         }
     }
@@ -537,6 +555,30 @@ mod tests {
     }
 
     #[test]
+    fn what_the_program_was_started_with_limits_and_widens_what_fits() {
+        let config = Config::parse("max_split_size_mb:64,per_process_memory_fraction:0.5");
+        let (free, total) = (Some(Bytes::mib(2_000)), Some(Bytes::mib(4_000)));
+        let around = Around::with_config(free, &config, total, Bytes::mib(1_900));
+        assert_eq!(around.allowed_more, Some(Bytes::mib(100)));
+        assert_eq!(around.max_split, Some(Bytes::mib(64)));
+        let fits = Fits::of_stats(&PoolStats::default(), &around);
+        assert_eq!(fits.driver, Some(Bytes::mib(100)));
+        // It was raised since: nothing more is allowed, and nothing breaks.
+        let above = Around::with_config(free, &config, total, Bytes::mib(2_100));
+        assert_eq!(above.allowed_more, Some(Bytes(0)));
+        // Without the device's size, or without the option, there is no limit to go by.
+        let unknown = Around::with_config(free, &config, None, Bytes(0));
+        assert_eq!(unknown.allowed_more, None);
+
+        let on = Config::parse("expandable_segments:True");
+        let around = Around::with_config(Some(Bytes::mib(5)), &on, total, Bytes(0));
+        assert_eq!(around.expandable, Some(true));
+        let off = Config::parse("expandable_segments:False");
+        let around = Around::with_config(free, &off, total, Bytes(0));
+        assert_eq!(around.expandable, None, "it may have been turned on since");
+    }
+
+    #[test]
     fn statistics_tell_what_can_go_back_only_without_expandable_segments() {
         let mut stats = PoolStats {
             reserved: Sampled::new(Bytes::mib(1_000)),
@@ -545,16 +587,16 @@ mod tests {
             largest_free_block: Bytes::mib(120).into(),
             ..PoolStats::default()
         };
-        let fits = Fits::of_stats(&stats, Some(Bytes::mib(50)));
+        let fits = Fits::of_stats(&stats, &free(50));
         assert_eq!(fits.flushed, Some(Bytes::mib(150)));
         assert_eq!(fits.largest(), Some(Bytes::mib(150)));
         assert_eq!(stuck(&stats), Some(Bytes::mib(300)));
         stats.inactive_split = Bytes(0);
-        let fits = Fits::of_stats(&stats, Some(Bytes::mib(50)));
+        let fits = Fits::of_stats(&stats, &free(50));
         assert_eq!((fits.flushed, stuck(&stats)), (None, None));
         assert_eq!(fits.largest(), Some(Bytes::mib(120)));
         assert!(!fits.is_complete());
-        let nothing = Fits::of_stats(&PoolStats::default(), None);
+        let nothing = Fits::of_stats(&PoolStats::default(), &Around::default());
         assert_eq!(nothing.largest(), None);
     }
 

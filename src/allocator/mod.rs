@@ -5,6 +5,7 @@
 //! by today's rules. The rules are those of c10/cuda/CUDACachingAllocator.cpp, read in torch 1.8, 2.0, 2.2, 2.4, 2.5
 //! and 2.12; where versions differ the place says so.
 
+pub mod config;
 pub mod fits;
 pub mod fragmentation;
 pub mod warnings;

@@ -45,6 +45,18 @@ pub enum NoteKind {
     LowWaterRising,
 }
 
+impl NoteKind {
+    /// What is said before the command in a table, in a word: `flushing`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::OomCaught => "oom",
+            Self::RetriesRising => "flushing",
+            Self::CacheFillsTheCard => "hoarding",
+            Self::LowWaterRising => "growing",
+        }
+    }
+}
+
 /// Something worth a look, though nothing has failed for good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {

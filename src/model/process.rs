@@ -48,6 +48,9 @@ pub struct Process {
     /// CUDA_VISIBLE_DEVICES as the process was started with it, entry by entry; a program may change it later.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub visible_devices: Reading<Vec<String>>,
+    /// PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF, as the process was started with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc_conf: Option<String>,
     /// A short container id from the cgroup path.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,

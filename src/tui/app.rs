@@ -275,6 +275,13 @@ impl App {
     /// Builds the rows anew: after a frame, a filter, an order.
     fn arrange(&mut self) {
         self.all_rows = ProcessRow::of_frame(&self.frame, &self.ended, self.hello.ticks_per_second);
+        for row in &mut self.all_rows {
+            let worst = row.pool().and_then(|pool| {
+                let watch = self.watches.get(&(pool.process, pool.ordinal))?;
+                Some(watch.notes().first()?.kind)
+            });
+            row.warn(worst);
+        }
         self.all_rows.sort_by_cached_key(ProcessRow::natural_order);
         let mut rows = self.all_rows.clone();
         if !self.filter.is_empty() {

@@ -69,7 +69,10 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
         RunState::Zombie => Cell::new(format!("zombie {command}"), Role::Bad),
         RunState::Blocked => Cell::new(format!("blocked {command}"), Role::Warn),
         RunState::Stopped => Cell::new(format!("stopped {command}"), Role::Warn),
-        _ => Cell::text(command),
+        _ => match row.warning() {
+            Some(warning) => Cell::new(format!("{} {command}", warning.word()), Role::Warn),
+            None => Cell::text(command),
+        },
     }
 }
 
@@ -275,6 +278,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         priority: 2,
         cell: command,
         sort: smallest(|row| SortKey::text(row.command().value())),
-        help: "The command line, without secrets; for an ended process when it ended.",
+        help: "The command line, without secrets. Before it: when it ended, its state, or what M warns of: oom, flushing, \
+               hoarding, growing.",
     },
 ];

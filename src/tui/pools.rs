@@ -1,10 +1,12 @@
 //! Which pool belongs to which row and GPU, and what there is to say where none could be read.
 
+use crate::allocator::config::Config;
+use crate::allocator::fits::Around;
 use crate::model::accounting::is_on;
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, GpuProcess};
 use crate::model::pool::{Allocator, Pool, Unread};
-use crate::model::process::ProcessKey;
+use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::Bytes;
 
@@ -41,6 +43,23 @@ pub fn position(frame: &Frame, process: ProcessKey, gpu: &Gpu) -> Option<usize> 
 /// What the driver counts for the process of a pool on its GPU.
 pub fn vram(frame: &Frame, pool: &Pool) -> Option<Bytes> {
     listed(gpu_of(frame, pool)?, pool.process)?.vram.get()
+}
+
+/// What decides beside the pool itself what fits: the driver's free memory, and what its process was told at its start.
+pub fn around(process: Option<&Process>, pool: &Pool, gpu: Option<&Gpu>) -> Around {
+    let conf = process.and_then(|process| process.alloc_conf.as_deref());
+    let memory = gpu.map(|gpu| &gpu.memory);
+    // CUDA's total is without what the driver keeps.
+    let total = memory.and_then(|memory| {
+        let kept = memory.reserved.get().unwrap_or_default();
+        Some(Bytes(memory.total.get()?.0.saturating_sub(kept.0)))
+    });
+    Around::with_config(
+        memory.and_then(|memory| memory.free.get()),
+        &Config::parse(conf.unwrap_or_default()),
+        total,
+        pool.stats.reserved.last(),
+    )
 }
 
 /// True when some pool was read or could have been: then its columns are worth their place.

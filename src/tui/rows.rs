@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::pools;
 use crate::allocator::fits::Fits;
+use crate::allocator::warnings::NoteKind;
 use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, GpuProcess, HealthState};
@@ -68,6 +69,8 @@ pub struct ProcessRow {
     origin: Origin,
     /// The hertz of start times; 0 when the source did not say.
     ticks_per_second: u64,
+    /// The worst early warning of its pool, which a frame alone does not tell.
+    warning: Option<NoteKind>,
 }
 
 /// What a row is, independent of the frame it was seen in: the cursor stays on it.
@@ -88,6 +91,7 @@ impl ProcessRow {
             .map(|origin| Self {
                 origin,
                 ticks_per_second,
+                warning: None,
             })
             .collect()
     }
@@ -210,6 +214,14 @@ impl ProcessRow {
         frame.pools.as_ref()?.list.get(pool?)
     }
 
+    pub fn warn(&mut self, worst: Option<NoteKind>) {
+        self.warning = worst;
+    }
+
+    pub fn warning(&self) -> Option<NoteKind> {
+        self.warning
+    }
+
     /// Why [`pool`](Self::pool) has nothing.
     pub fn why_no_pool(&self) -> Missing {
         match &self.origin {
@@ -222,8 +234,9 @@ impl ProcessRow {
 
     /// The largest request that would succeed now, by statistics alone.
     pub fn fits(&self) -> Option<Bytes> {
-        let free = self.gpu().and_then(|gpu| gpu.memory.free.get());
-        Fits::of_stats(&self.pool()?.stats, free).largest()
+        let pool = self.pool()?;
+        let around = pools::around(self.facts(), pool, self.gpu());
+        Fits::of_stats(&pool.stats, &around).largest()
     }
 
     pub fn ended(&self) -> Option<&Ended> {

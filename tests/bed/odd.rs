@@ -6,10 +6,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -243,6 +245,21 @@ fn a_process_without_torch_and_one_that_is_gone_are_told_apart() {
     assert_eq!(run.code, 2, "{}", run.said());
 }
 
+/// A program whose output is taken as it comes, and its PID.
+fn start(mut command: Command) -> (JoinHandle<Output>, u32) {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = child.id();
+    let output = std::thread::spawn(move || child.wait_with_output().unwrap());
+    (output, pid)
+}
+
+/// What a process has had of the processor; nothing once it was collected.
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
+    Some(clock_gettime(clock).ok()?.into())
+}
+
 /// Dies, or becomes another program, at any moment of the read: an orderly end with nothing false in it.
 #[test]
 fn a_process_may_go_while_it_is_read() {
@@ -251,26 +268,25 @@ fn a_process_may_go_while_it_is_read() {
         // How long a read of these blocks takes here, so that the moments fall into it.
         let mut harness = Harness::start(&release);
         harness.run("alloc 8000 2048");
-        let start = Instant::now();
-        reader::read(harness.pid);
-        let whole = start.elapsed();
+        let (reading, pid) = start(reader::command(harness.pid));
+        let mut whole = Duration::ZERO;
+        while let Some(used) = cpu_time(pid) {
+            whole = used;
+        }
+        assert_eq!(reader::orderly(reading.join().unwrap()).code, 0);
         for moment in 0..6 {
             let mut harness = Harness::start(&release);
             harness.run("alloc 8000 2048");
             let truth = harness.truth();
-            let child = reader::command(harness.pid)
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap();
-            // Not a wait for anything: the moment is what is varied.
-            std::thread::sleep(whole * moment / 7);
+            let (reading, pid) = start(reader::command(harness.pid));
+            // By the work that is done, so that the moment is the same one on a loaded machine.
+            while cpu_time(pid).is_some_and(|used| used < whole * moment / 7) {}
             if moment % 2 == 0 {
                 harness.kill();
             } else {
                 harness.send("exec cat");
             }
-            let run = reader::orderly(child.wait_with_output().unwrap());
+            let run = reader::orderly(reading.join().unwrap());
             ends[run.code as usize] += 1;
             if run.code == 0 && run.reading().devices.iter().all(|device| device.exact) {
                 assert_eq!(

@@ -9,6 +9,8 @@ use crate::model::text::visible;
 
 /// A job id is a number or a short name; the bound is for one that lies.
 const MAX_JOB_CHARS: usize = 64;
+/// All options of one version, each with a value, are half of it.
+const MAX_CONF_CHARS: usize = 1024;
 
 /// In the order in which they are believed.
 const RANK: &[&str] = &["RANK", "SLURM_PROCID"];
@@ -53,6 +55,16 @@ pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
             .map(|entry| visible(entry.trim_ascii(), 64))
             .collect(),
     )
+}
+
+/// The options of PyTorch's allocator. The name with CUDA in it is the one that all versions know, and the one that is
+/// read first where both are set.
+pub fn alloc_conf(environment: &List) -> Option<String> {
+    let set = first(
+        environment,
+        &["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"],
+    )?;
+    Some(visible(set, MAX_CONF_CHARS))
 }
 
 /// Kubernetes gives a pod no job id, but its name begins with the job's, and is the host name inside.
@@ -112,6 +124,15 @@ mod tests {
         assert_eq!(reason("HOME=/root"), Some(Reason::Unsupported));
         assert_eq!(reason("RANK=-1"), Some(Reason::Implausible));
         assert_eq!(reason("RANK=four"), Some(Reason::Implausible));
+    }
+
+    #[test]
+    fn the_cuda_name_of_the_allocators_options_is_believed_first() {
+        let both = of("PYTORCH_ALLOC_CONF=a:1 PYTORCH_CUDA_ALLOC_CONF=b:2");
+        assert_eq!(alloc_conf(&both).as_deref(), Some("b:2"));
+        let new = of("PYTORCH_CUDA_ALLOC_CONF= PYTORCH_ALLOC_CONF=a:1");
+        assert_eq!(alloc_conf(&new).as_deref(), Some("a:1"));
+        assert_eq!(alloc_conf(&of("HOME=/root")), None);
     }
 
     #[test]

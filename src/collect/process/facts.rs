@@ -63,6 +63,7 @@ fn fill_launch(process: &mut Process, dir: &Dir, cgroup_job: Option<String>, acc
             process.rank = environment::rank(&environment);
             process.local_rank = environment::local_rank(&environment);
             process.visible_devices = environment::visible_devices(&environment);
+            process.alloc_conf = environment::alloc_conf(&environment);
             process.job = environment::job(&environment).or(cgroup_job).map_or_else(
                 || Reading::missing(Reason::Unsupported, "no batch system left a job id"),
                 Reading::Value,

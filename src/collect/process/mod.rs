@@ -18,6 +18,7 @@ mod environment;
 mod facts;
 mod local;
 pub(in crate::collect) mod stat;
+pub(in crate::collect) mod statm;
 mod user;
 mod watched;
 

@@ -28,6 +28,9 @@ pub struct Stat<'a> {
     pub cpu_ticks: u64,
     pub start: StartTicks,
     pub rss_pages: u64,
+    /// Where its arguments lie: another place means an exec, since the kernel shuffles addresses at each. 0 when this
+    /// user may not know.
+    pub arguments: u64,
 }
 
 /// An open stat file.
@@ -66,6 +69,7 @@ fn parse(line: &[u8]) -> Option<Stat<'_>> {
     let start = number(fields.nth(22 - 16)?)?;
     // A kernel thread may show a negative size.
     let rss_pages = number(fields.nth(24 - 23)?).unwrap_or(0);
+    let arguments = fields.nth(48 - 25).and_then(number).unwrap_or(0);
     Some(Stat {
         name,
         state,
@@ -73,6 +77,7 @@ fn parse(line: &[u8]) -> Option<Stat<'_>> {
         cpu_ticks: user.checked_add(system)?,
         start: StartTicks(start),
         rss_pages,
+        arguments,
     })
 }
 
@@ -105,7 +110,7 @@ mod tests {
     use proptest::prelude::*;
 
     const LINE: &[u8] = b"418 (python (x) ) R) D 400 418 400 34816 418 4194304 9 0 1 0 250 50 0 0 20 0 33 0 \
-        98765 1000000 2560 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        98765 1000000 2560 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 7000 7096 7096 7200 0\n";
 
     #[test]
     fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
@@ -116,6 +121,7 @@ mod tests {
             cpu_ticks: 300,
             start: StartTicks(98765),
             rss_pages: 2560,
+            arguments: 7_000,
         };
         assert_eq!(parse(LINE), Some(expected));
     }
@@ -131,6 +137,7 @@ mod tests {
         assert_eq!(ours.name, theirs.comm.as_bytes());
         assert_eq!(ours.start.0, theirs.starttime);
         assert_eq!(i64::from(ours.parent.0), i64::from(theirs.ppid));
+        assert_eq!(Some(ours.arguments), theirs.arg_start);
     }
 
     proptest! {

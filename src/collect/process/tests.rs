@@ -171,6 +171,24 @@ fn an_exec_changes_the_command_line_at_the_next_tick() {
 }
 
 #[test]
+fn an_exec_under_the_same_name_is_seen_without_waiting_for_the_facts() {
+    let mut table = table();
+    let mut shell = Kept::spawn(Command::new("sh").args(["-c", "read x; exec sh -c 'read y' z"]));
+    wait_for_name(&mut table, shell.pid(), "sh");
+    let before = now_mono();
+    let mut stdin = shell.0.stdin.take().expect("stdin");
+    stdin.write_all(b"\n").expect("write");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // The clock stands still, so nothing falls due.
+    while table.read(&[shell.pid()], before).list[0].command.value()
+        != Some(&"sh -c read y z".into())
+    {
+        assert!(Instant::now() < deadline, "the exec was not seen");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn hostile_names_and_arguments_are_harmless() {
     let folder = tempfile::tempdir().expect("tempdir");
     let program = folder.path().join("a\x1b[2J) R 1");

@@ -16,7 +16,8 @@ use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
 const MAX_NAME_CHARS: usize = 64;
 /// How long a command line, a user and a cgroup are taken for unchanged.
 const FACTS_FOR_MS: u64 = 30_000;
-/// A process this young may still be what forked it: `python` that becomes another `python` keeps its name.
+/// Where no exec can be seen, a process this young may still be what forked it: `python` that becomes another `python`
+/// keeps its name.
 const YOUNG_MS: u64 = 10_000;
 const FACTS_FOR_YOUNG_MS: u64 = 1_000;
 /// The readings of many processes are spread over this time, so that no tick has to do them all.
@@ -26,6 +27,8 @@ pub struct Watched {
     file: StatFile,
     /// The kernel's bytes: another name means an exec.
     name: Vec<u8>,
+    /// As in [`Stat`]: another place means an exec too.
+    arguments: u64,
     uid: Option<u32>,
     cpu: CpuMeter,
     facts_due: Mono,
@@ -57,7 +60,7 @@ impl Watched {
         apply(&mut process, &stat, reading.page_size);
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
-        let name = stat.name.to_vec();
+        let (name, arguments) = (stat.name.to_vec(), stat.arguments);
         let mut uid = None;
         facts::read_into(&mut process, &mut uid, reading);
         // Alive still, so the facts were its own and not those of a later owner of the PID.
@@ -65,9 +68,10 @@ impl Watched {
         Ok(Self {
             file,
             name,
+            arguments,
             uid,
             cpu,
-            facts_due: next_facts(now, &process, reading.ticks_per_second),
+            facts_due: next_facts(now, &process, arguments, reading.ticks_per_second),
             unlisted_since: None,
             end_told: false,
             is_readable: true,
@@ -101,8 +105,9 @@ impl Watched {
                 self.process.cpu = self
                     .cpu
                     .measure(now, stat.cpu_ticks, reading.ticks_per_second);
-                if self.name != stat.name {
+                if self.name != stat.name || self.arguments != stat.arguments {
                     self.name = stat.name.to_vec();
+                    self.arguments = stat.arguments;
                     self.facts_due = now;
                     self.uid = None;
                 }
@@ -146,7 +151,7 @@ impl Watched {
         if self.file.read(&mut reading.buffer).is_ok() {
             self.process = read;
         }
-        self.facts_due = next_facts(now, &self.process, reading.ticks_per_second);
+        self.facts_due = next_facts(now, &self.process, self.arguments, reading.ticks_per_second);
     }
 }
 
@@ -170,13 +175,13 @@ fn started(key: ProcessKey, boot: UnixMillis, ticks_per_second: u64) -> UnixMill
 }
 
 /// When the slow facts are read again.
-fn next_facts(now: Mono, process: &Process, ticks_per_second: u64) -> Mono {
+fn next_facts(now: Mono, process: &Process, arguments: u64, ticks_per_second: u64) -> Mono {
     // The kernel names a process a moment before it has laid out the new command line.
     if process.command.value().is_none() {
         return now;
     }
     let age = now.since(since_boot(process.key, ticks_per_second)).0;
-    if age < YOUNG_MS {
+    if age < YOUNG_MS && arguments == 0 {
         return Mono(now.0 + FACTS_FOR_YOUNG_MS);
     }
     let offset = u64::from(process.key.pid.0).wrapping_mul(997) % FACTS_SPREAD_MS;

@@ -5,12 +5,12 @@
 //! without twenty frames. Maps are read on the same thread: two readers of one attachment would need a lock, and a
 //! map delays a sample by a few milliseconds at most.
 //!
-//! Samples fall on the multiples of the period since the thread began, whatever a sample took; while nothing is
-//! watched the thread sleeps until it is told something.
+//! Samples fall on the multiples of the period since the thread began, whatever a sample took; while there is
+//! nothing to sample the thread sleeps until it is told something, or until a process is to be looked at again.
 //!
-//! A process is watched as long as it is on the list. One in which nothing could be read is looked at again every two
-//! seconds, later every half minute; one that executed another program is attached to anew; of one that ended only
-//! that is handed out. A target that is stopped reads as any other.
+//! A process is watched as long as it is on the list. One in which nothing could be read is looked at again later
+//! ([`waiting`](super::waiting)); one that executed another program is attached to anew; of one that ended only that
+//! is handed out. A target that is stopped reads as any other.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -102,23 +102,32 @@ struct SamplerThread {
 impl SamplerThread {
     fn run(mut self, inbox: &Receiver<Order>) {
         let start = Instant::now();
-        let mut due = start;
+        let mut due: Option<Instant> = None;
         loop {
-            if self.watched.is_empty() {
-                let Ok(order) = inbox.recv() else { return };
-                self.serve(order);
-                due = self.after(start, Instant::now());
-                continue;
-            }
-            match inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
-                Ok(order) => self.serve(order),
+            let order = match due {
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => inbox.recv_timeout(due.saturating_duration_since(Instant::now())),
+            };
+            match order {
+                Ok(order) => {
+                    self.serve(order);
+                    // A sample that came due meanwhile is taken now, not left out.
+                    due = due.into_iter().chain(self.due(start)).min();
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.sample();
-                    due = self.after(start, Instant::now());
+                    due = self.due(start);
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// The first multiple of the period at which any process has something to do.
+    fn due(&self, start: Instant) -> Option<Instant> {
+        let wake = self.watched.values().filter_map(Watched::wake).min()?;
+        let pause = Duration::from_millis(wake.since(now_mono()).0);
+        Some(self.after(start, Instant::now() + pause))
     }
 
     /// The next multiple of the period after `now`; those that were missed are left out.

@@ -3,20 +3,17 @@
 use std::path::Path;
 
 use super::rise::{Level, Rise, Told};
+use super::waiting::Waiting;
 use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::live::Live;
 use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::collect::process::statm::StatmFile;
 use crate::model::pool::{Allocator, Pool, PoolMap, PoolStats, Sampled, Unread};
 use crate::model::process::ProcessKey;
-use crate::model::units::{Millis, Mono};
+use crate::model::units::Mono;
 
-/// How soon a process in which nothing could be read is looked at again, and how soon after this many tries. Reading
-/// the mappings of a large process takes a millisecond.
-const RETRY: Millis = Millis(2_000);
-const RETRY_LATER: Millis = Millis(30_000);
-const EAGER_TRIES: u32 = 15;
 /// A process is attached to in up to five milliseconds: on one sample, one process.
 const ATTACH_EACH_SAMPLE: u32 = 1;
 
@@ -39,6 +36,8 @@ impl Tick {
 pub struct Watched {
     key: ProcessKey,
     state: State,
+    /// Kept open while it is waited for.
+    statm: Option<StatmFile>,
     pools: Vec<Sampling>,
     /// What was told of rises.
     told: Told,
@@ -48,11 +47,7 @@ enum State {
     /// Nothing is known yet.
     New,
     Attached(Box<Attached<Live>>),
-    Waiting {
-        failure: Failure,
-        again: Mono,
-        tries: u32,
-    },
+    Waiting(Waiting),
 }
 
 /// One pool and the extremes since it was handed out.
@@ -68,6 +63,7 @@ impl Watched {
         Self {
             key,
             state: State::New,
+            statm: None,
             pools: Vec::new(),
             told: Told::default(),
         }
@@ -84,49 +80,61 @@ impl Watched {
         }
     }
 
+    /// When it wants the thread next; not at all when only a look at all devices ([`refresh`](Self::refresh)) could
+    /// find anything new.
+    pub fn wake(&self) -> Option<Mono> {
+        match &self.state {
+            State::New => Some(Mono(0)),
+            State::Attached(attached) => attached.is_in_use().then_some(Mono(0)),
+            State::Waiting(waiting) => Some(waiting.again()),
+        }
+    }
+
     fn attach_when_due(&mut self, proc_root: &Path, tick: &mut Tick) {
-        let is_due = match &self.state {
-            State::New => true,
-            State::Waiting { again, .. } => *again <= tick.now,
-            State::Attached(_) => false,
-        };
-        if !is_due || tick.attached >= ATTACH_EACH_SAMPLE {
+        let is_due = self.wake().is_some_and(|wake| wake <= tick.now);
+        if matches!(self.state, State::Attached(_)) || !is_due {
+            return;
+        }
+        // Before the look: what is mapped meanwhile is a change.
+        let pages = self.mapped_pages(proc_root);
+        if let State::Waiting(waiting) = &mut self.state
+            && waiting.is_unchanged(pages, tick.now)
+        {
+            waiting.postpone(tick.now);
+            return;
+        }
+        if tick.attached >= ATTACH_EACH_SAMPLE {
             return;
         }
         tick.attached += 1;
         match open(proc_root, self.key) {
             Ok(attached) => {
                 self.state = State::Attached(Box::new(attached));
+                self.statm = None;
                 self.refresh(tick.now);
             }
-            Err(failure) => self.fail(failure, tick.now),
+            Err(failure) => self.wait(failure, pages, tick.now),
         }
     }
 
-    /// No failure is for ever: a process whose thread calls `exec` has no memory for a moment and looks as if it had
-    /// ended.
+    fn mapped_pages(&mut self, proc_root: &Path) -> Option<u64> {
+        if self.statm.is_none() {
+            self.statm = StatmFile::open(proc_root, self.key.pid).ok();
+        }
+        self.statm.as_ref()?.mapped_pages().ok()
+    }
+
     fn fail(&mut self, failure: Failure, now: Mono) {
+        self.wait(failure, None, now);
+    }
+
+    fn wait(&mut self, failure: Failure, pages: Option<u64>, now: Mono) {
         self.pools.clear();
-        let tries = match &self.state {
-            State::Waiting { tries, .. } => tries + 1,
-            _ => 0,
+        let before = match &self.state {
+            State::Waiting(waiting) => Some(waiting),
+            _ => None,
         };
-        let pause = if tries < EAGER_TRIES {
-            RETRY
-        } else {
-            RETRY_LATER
-        };
-        // What runs there now may have its allocator already.
-        let pause = if failure == Failure::Changed {
-            Millis(0)
-        } else {
-            pause
-        };
-        self.state = State::Waiting {
-            failure,
-            again: Mono(now.0 + pause.0),
-            tries,
-        };
+        self.state = State::Waiting(Waiting::new(failure, before, pages, now));
     }
 
     fn take(&mut self, stats: &[DeviceStats], now: Mono) {
@@ -221,7 +229,7 @@ impl Watched {
     }
 
     pub fn unread(&self) -> Option<Unread> {
-        let State::Waiting { failure, .. } = &self.state else {
+        let State::Waiting(Waiting { failure, .. }) = &self.state else {
             return None;
         };
         Some(Unread {
@@ -234,7 +242,7 @@ impl Watched {
     pub fn map(&mut self, ordinal: u32) -> Result<PoolMap, Failure> {
         let attached = match &mut self.state {
             State::Attached(attached) => attached,
-            State::Waiting { failure, .. } => return Err(failure.clone()),
+            State::Waiting(waiting) => return Err(waiting.failure.clone()),
             State::New => return Err(Failure::NotInitialised),
         };
         let mut map = attached.map(ordinal)?;

@@ -142,7 +142,7 @@ impl Figures {
         let contradicts = vram.is_some_and(|vram| vram.0 < held);
         let mut figures = Self {
             approximate: contradicts || card.is_some_and(|(_, contradicts)| contradicts),
-            fits: fits(gpu, pool, read),
+            fits: fits(frame, gpu, pool, read),
             ..Self::default()
         };
         figures.print(&parts, other, card.map(|(card, _)| card));
@@ -176,11 +176,13 @@ impl Figures {
     }
 }
 
-fn fits(gpu: Option<&Gpu>, pool: &Pool, read: Option<&Read>) -> Fits {
-    let free = gpu.and_then(|gpu| gpu.memory.free.get());
+fn fits(frame: &Frame, gpu: Option<&Gpu>, pool: &Pool, read: Option<&Read>) -> Fits {
+    let mut processes = frame.processes.iter().flat_map(|p| &*p.list);
+    let process = processes.find(|process| process.key == pool.process);
+    let around = pools::around(process, pool, gpu);
     match read {
-        Some(read) => read.fits(free),
-        None => Fits::of_stats(&pool.stats, free),
+        Some(read) => read.fits(around),
+        None => Fits::of_stats(&pool.stats, &around),
     }
 }
 

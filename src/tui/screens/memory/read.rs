@@ -42,8 +42,7 @@ impl Read {
         map.since(stats).max(stats.since(map)) <= FRESH
     }
 
-    pub fn fits(&self, driver_free: Option<Bytes>) -> Fits {
-        let around = Around::with_free(driver_free);
+    pub fn fits(&self, around: Around) -> Fits {
         let mut known = self.fits.borrow_mut();
         match *known {
             Some((same, fits)) if same == around => fits,
