@@ -59,7 +59,7 @@ fn mark_code(lines: &mut [Line]) {
 /// Text without what only terminals and encoders want; line breaks inside it are new lines.
 fn clean(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
-    let text = unescaped(&text);
+    let text = logged(&text).map_or_else(|| unescaped(&text), Into::into);
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -112,6 +112,21 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
             chars.next();
         }
     }
+}
+
+/// The message of a line that is a JSON object: Docker's `{"log": …}`, structured loggers' `{"message": …}`.
+fn logged(text: &str) -> Option<String> {
+    let object = text.trim();
+    if !object.starts_with('{') || !object.ends_with('}') {
+        return None;
+    }
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(object).ok()?;
+    let names = ["log", "message", "msg", "MESSAGE", "text", "exception"];
+    let said: Vec<&str> = names
+        .iter()
+        .filter_map(|name| object.get(*name)?.as_str())
+        .collect();
+    (!said.is_empty()).then(|| said.join("\n"))
 }
 
 /// Text inside JSON (or a Python repr) has its line breaks and quotes written out.
@@ -195,10 +210,7 @@ mod tests {
     fn text_inside_json_is_read_as_it_was() {
         assert_eq!(
             texts(br#"{"log":"RuntimeError: CUDA error\nSee \"x\"","stream":"stderr"}"#),
-            [
-                r#"{"log":"RuntimeError: CUDA error"#,
-                r#"See "x"","stream":"stderr"}"#
-            ]
+            ["RuntimeError: CUDA error", r#"See "x""#]
         );
     }
 
