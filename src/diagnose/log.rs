@@ -133,7 +133,7 @@ impl<'a> LogReader<'a> {
         let (Some(line), Some(end)) = (lines.get(first), lines.get(last)) else {
             return;
         };
-        if self.is_again(one, line, end.number) {
+        if self.is_again(one, line, end) {
             return;
         }
         let mut found = one.found.clone();
@@ -148,10 +148,10 @@ impl<'a> LogReader<'a> {
         self.findings.sightings.push(Sighting {
             card: one.card,
             weak: one.weak,
-            count: 1,
+            count: 1 + line.repeats,
             table,
             first_line: line.number,
-            last_line: end.number,
+            last_line: end.last,
             rank: found
                 .get("rank")
                 .and_then(serde_json::Value::as_u64)
@@ -167,7 +167,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// Counts what was seen just before; `true` when nothing else is to be done.
-    fn is_again(&mut self, one: &Match, line: &Line, last: u64) -> bool {
+    fn is_again(&mut self, one: &Match, line: &Line, end: &Line) -> bool {
         let is_full = self.findings.sightings.len() >= MAX_SIGHTINGS;
         let again = self.findings.sightings.iter_mut().rev().find(|s| {
             s.card == one.card
@@ -178,8 +178,8 @@ impl<'a> LogReader<'a> {
         });
         match again {
             Some(same) => {
-                same.count = same.count.saturating_add(1);
-                same.last_line = same.last_line.max(last);
+                same.count = same.count.saturating_add(1 + line.repeats);
+                same.last_line = same.last_line.max(end.last);
                 true
             }
             None => is_full,

@@ -607,3 +607,29 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(any::<u8>(), 0..60),
     ]
 }
+
+#[test]
+fn the_threads_of_a_failing_kernel_are_counted_and_cost_little() {
+    let lines: String = (0..50_000)
+        .map(|n| {
+            ASSERT
+                .replace("[7,0,0]", &format!("[{},0,0]", n % 128))
+                .replace("[0,0,0]", &format!("[{},0,0]", n / 128))
+        })
+        .collect();
+    let found = explain(Catalogue::embedded(), "x.log", lines.as_bytes());
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].count, 50_000);
+    assert_eq!(found[0].log.as_ref().unwrap().last_line, 50_000);
+    // Another check of the same file is another failure.
+    let two = format!(
+        "{ASSERT}{}",
+        ASSERT
+            .replace("1478", "900")
+            .replace("srcIndex < srcSelectDimSize", "dstIndex < dstAddDimSize")
+    );
+    assert_eq!(
+        explain(Catalogue::embedded(), "x.log", two.as_bytes())[0].count,
+        1
+    );
+}

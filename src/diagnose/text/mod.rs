@@ -28,6 +28,10 @@ pub struct Line {
     pub cut_at_blank: bool,
     /// Blanks or the side of a box fill it up: it was not cut.
     pub is_padded: bool,
+    /// Lines after it that differ in their numbers only and were left out: a kernel that fails prints one for each thread.
+    pub repeats: u32,
+    /// The number of the last of them.
+    pub last: u64,
     /// Source text that a traceback shows, not output.
     pub is_code: bool,
 }

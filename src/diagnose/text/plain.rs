@@ -17,6 +17,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
         }
     }
     without_lone_numbers(&mut lines);
+    without_other_threads(&mut lines);
     mark_code(&mut lines);
     lines
 }
@@ -38,6 +39,25 @@ fn without_lone_numbers(lines: &mut [Line]) {
             line.text = inner.text;
         }
     }
+}
+
+/// Keeps the first line of those that the threads of one failing kernel print, and counts the rest.
+fn without_other_threads(lines: &mut Vec<Line>) {
+    lines.dedup_by(|line, first| {
+        let is_again = line.text.contains("thread: [")
+            && line.writer == first.writer
+            && line.text.len().abs_diff(first.text.len()) <= 12
+            && without_numbers(&line.text).eq(without_numbers(&first.text));
+        if is_again {
+            first.repeats += 1;
+            first.last = line.number;
+        }
+        is_again
+    });
+}
+
+fn without_numbers(text: &str) -> impl Iterator<Item = u8> {
+    text.bytes().filter(|b| !b.is_ascii_digit())
 }
 
 /// What follows `File "train.py", line 57, in step` is the source there.

@@ -41,6 +41,7 @@ pub(super) fn taken_off(raw: &str, number: u64) -> Line {
     let text = raw.trim_end();
     let mut line = Line {
         number,
+        last: number,
         width: raw.chars().count(),
         cut_at_blank: raw.len() == text.len() + 1,
         is_padded: raw.len() > text.len() + 1 || text.ends_with(SIDES),
