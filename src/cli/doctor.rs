@@ -177,14 +177,13 @@ fn check_terminal() -> Check {
     let environment = TerminalEnvironment::read();
     let size =
         crossterm::terminal::size().map_or("no terminal".into(), |(w, h)| format!("{w}x{h}"));
-    let theme = super::DisplayArgs::default().theme(&environment, jiff::tz::TimeZone::UTC);
-    let ascii = theme.glyphs == crate::tui::theme::ASCII;
+    let ascii = !environment.is_utf8();
     let glyphs = if ascii {
         "ASCII, since the locale is not UTF-8"
     } else {
         "UTF-8"
     };
-    let palette = format!("{:?}", theme.palette).to_lowercase();
+    let palette = format!("{:?}", environment.palette()).to_lowercase();
     let mut fix = Vec::new();
     if ascii {
         fix.push("export LC_ALL=C.UTF-8".into());

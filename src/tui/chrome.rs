@@ -203,7 +203,8 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
         .footer()
         .iter()
         .filter(|action| !play.contains(action));
-    for action in play.iter().chain(own) {
+    let has_key = |action: &&Action| !app.keymap.keys(**action).is_empty();
+    for action in play.iter().chain(own).filter(has_key) {
         let (key, word) = (app.keymap.label(*action), action.def().short);
         let width = u16::try_from(columns(&key) + columns(word) + 3).unwrap_or(u16::MAX);
         if at + width > right {

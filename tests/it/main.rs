@@ -4,6 +4,8 @@
 #[cfg(target_os = "linux")]
 mod commands;
 #[cfg(target_os = "linux")]
+mod config;
+#[cfg(target_os = "linux")]
 mod dashboard;
 mod day;
 #[cfg(target_os = "linux")]

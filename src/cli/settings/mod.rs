@@ -1,0 +1,201 @@
+//! From what the user wrote to what the program needs.
+//!
+//! [`Written`] is every flag, variable and line of the file, with where it stood; [`Settings`] is what follows from it,
+//! with nothing left open. One list says what can be set: [`definition::SETTINGS`].
+
+mod args;
+pub mod definition;
+mod error;
+mod file;
+mod interval;
+mod terminal;
+mod written;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use color_eyre::Result;
+use jiff::tz::TimeZone;
+
+pub use args::{SharedArgs, ThemeName};
+pub use error::{Origin, SettingError};
+pub use file::Place;
+pub use interval::interval_argument;
+pub use terminal::{TerminalEnvironment, has_terminal};
+pub use written::Raw;
+
+use self::definition::{ASCII, INTERVAL, SettingDef, THEME};
+use self::file::ConfigFile;
+use self::written::Written;
+use crate::collect::agent;
+use crate::collect::nvml::library::LIBRARY_VARIABLE;
+use crate::model::units::Millis;
+use crate::tui::app::{App, Recording};
+use crate::tui::chrome::interval_words;
+use crate::tui::keymap::{Binding, DEFAULT, Keymap};
+use crate::tui::theme::Theme;
+
+const DEFAULT_INTERVAL: Millis = Millis(1_000);
+
+/// What the program needs to know of its user's wishes.
+pub struct Settings {
+    pub interval: Millis,
+    pub theme: Theme,
+    pub keymap: Keymap,
+    theme_name: ThemeName,
+    written: Written,
+}
+
+impl Settings {
+    /// From the flags given, the environment of this process and the configuration file.
+    ///
+    /// # Errors
+    /// With one sentence: where it is written, and what is wrong there.
+    pub fn read(args: &SharedArgs, interval: Option<Millis>) -> Result<Self, SettingError> {
+        let place = Place::find(args.config.as_deref());
+        let file = match &place {
+            Some(place) => ConfigFile::read(place)?,
+            None => ConfigFile::default(),
+        };
+        let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+        let written = Written::merge(args.written(interval), &variable, file)?;
+        Self::resolve(written, &TerminalEnvironment::read(), TimeZone::system())
+    }
+
+    fn resolve(
+        written: Written,
+        terminal: &TerminalEnvironment,
+        zone: TimeZone,
+    ) -> Result<Self, SettingError> {
+        let theme_name = theme_name(&written)?;
+        let palette = theme_name.palette().unwrap_or_else(|| terminal.palette());
+        let ascii = written.switch(&ASCII).unwrap_or(!terminal.is_utf8());
+        Ok(Self {
+            interval: written_interval(&written)?,
+            theme: Theme::new(palette, ascii, zone),
+            keymap: keymap(&written.bindings)?,
+            theme_name,
+            written,
+        })
+    }
+
+    /// An app that shows what this user sees best.
+    pub fn app(&self, recording: Option<Recording>) -> App {
+        App::new(self.theme.clone(), self.keymap.clone(), recording)
+    }
+
+    /// Every setting as it holds, as TOML would have it, and where it was written.
+    pub fn in_force(&self) -> Vec<(&'static SettingDef, Raw, Origin)> {
+        let interval = Raw::Text(interval_words(self.interval));
+        let theme = Raw::Text(self.theme_name.name());
+        let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
+        let values: [(&'static SettingDef, Raw); 3] =
+            [(&INTERVAL, interval), (&THEME, theme), (&ASCII, ascii)];
+        let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
+        values.into_iter().map(with_origin).collect()
+    }
+
+    /// Where the keys of an action were written.
+    pub fn origin_of_keys(&self, action: &str) -> Origin {
+        origin_of(&self.written.bindings, action).unwrap_or(Origin::Default)
+    }
+}
+
+fn written_interval(written: &Written) -> Result<Millis, SettingError> {
+    let Some(text) = written.text(&INTERVAL) else {
+        return Ok(DEFAULT_INTERVAL);
+    };
+    interval::parse(text).map_err(|report| SettingError::Value {
+        origin: written.origin(&INTERVAL),
+        what: report.to_string(),
+    })
+}
+
+fn theme_name(written: &Written) -> Result<ThemeName, SettingError> {
+    let Some(text) = written.text(&THEME) else {
+        return Ok(ThemeName::Auto);
+    };
+    ThemeName::from_str(text, false).map_err(|_| SettingError::Value {
+        origin: written.origin(&THEME),
+        what: format!("there is no theme `{text}`"),
+    })
+}
+
+fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
+    let own: Vec<Binding> = bindings
+        .iter()
+        .map(|(binding, _)| binding.clone())
+        .collect();
+    Keymap::with(DEFAULT, &own).map_err(|what| {
+        let line = |action| origin_of(bindings, action);
+        SettingError::Keymap {
+            origin: what
+                .actions()
+                .into_iter()
+                .find_map(line)
+                .unwrap_or(Origin::Default),
+            what,
+        }
+    })
+}
+
+fn origin_of(bindings: &[(Binding, Origin)], action: &str) -> Option<Origin> {
+    let (_, origin) = bindings.iter().find(|(b, _)| b.action == action)?;
+    Some(origin.clone())
+}
+
+/// What the collectors are started with.
+pub fn agent_options(interval: Millis) -> agent::Options {
+    agent::Options {
+        interval,
+        library: std::env::var_os(LIBRARY_VARIABLE),
+        proc_root: PathBuf::from("/proc"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::Palette;
+
+    #[test]
+    fn colours_follow_the_environment() {
+        let environment = |no_color: Option<&str>, colorterm: &str, term: &str, locale: &str| {
+            TerminalEnvironment {
+                no_color: no_color.map(Into::into),
+                colorterm: colorterm.into(),
+                term: term.into(),
+                locale: locale.into(),
+            }
+        };
+        let table = [
+            (
+                environment(Some("1"), "truecolor", "xterm-256color", "en_US.UTF-8"),
+                Palette::None,
+                false,
+            ),
+            (
+                environment(Some(""), "truecolor", "xterm-256color", "en_US.UTF-8"),
+                Palette::Dark,
+                false,
+            ),
+            (
+                environment(None, "", "screen", "C.utf8"),
+                Palette::Sixteen,
+                false,
+            ),
+            (environment(None, "", "dumb", "C"), Palette::None, true),
+            (environment(None, "", "xterm", ""), Palette::Sixteen, true),
+        ];
+        for (environment, palette, ascii) in table {
+            let settings = Settings::resolve(Written::default(), &environment, TimeZone::UTC);
+            let theme = settings.expect("defaults").theme;
+            assert_eq!(theme.palette, palette, "{environment:?}");
+            assert_eq!(
+                theme.glyphs == crate::tui::theme::ASCII,
+                ascii,
+                "{environment:?}"
+            );
+        }
+    }
+}
