@@ -8,7 +8,7 @@ use color_eyre::eyre::OptionExt;
 
 use super::print;
 use super::settings::definition::{KEYS, Kind};
-use super::settings::{Origin, Place, Settings, SharedArgs};
+use super::settings::{Origin, Place, Settings, SharedArgs, Themes};
 use crate::model::units::Millis;
 use crate::tui::action::ACTIONS;
 
@@ -23,7 +23,7 @@ pub struct Args {
 enum Command {
     /// Print the settings in force as TOML, with where each was written
     Print,
-    /// Say whether the configuration is right; exit 2 when it is not
+    /// Say whether the configuration and your themes are right; exit 2 when it is not
     Check,
     /// Print where the configuration is, or would be
     Path,
@@ -38,6 +38,10 @@ pub fn run(args: &Args, shared: &SharedArgs, interval: Option<Millis>) -> Result
         Command::Print => print(&in_force(&Settings::read(shared, interval)?))?,
         Command::Check => {
             Settings::read(shared, interval)?;
+            let themes = Themes::beside(&place()?.path);
+            for name in themes.own() {
+                themes.read(&name)?;
+            }
             print(&fine(&place()?))?;
         }
         Command::Path => print(&format!("{}\n", place()?.path.display()))?,

@@ -183,7 +183,7 @@ fn check_terminal() -> Check {
     } else {
         "UTF-8"
     };
-    let palette = format!("{:?}", environment.palette()).to_lowercase();
+    let palette = environment.palette().def().name;
     let mut fix = Vec::new();
     if ascii {
         fix.push("export LC_ALL=C.UTF-8".into());

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Outcome, dashboard, gputop};
+use crate::machine::{Outcome, dashboard, gputop, wait_until};
 use crate::tables::gpu_shows;
 use crate::terminal::Launch;
 
@@ -180,6 +180,63 @@ fn a_mistake_is_one_sentence_with_its_place() {
     variable.assert_refused(
         2,
         "GPUTOP_INTERVAL: `soon` is no time; write 1s, 500ms or 2m",
+    );
+}
+
+#[test]
+fn a_theme_of_ones_own_is_found_by_its_name() {
+    let home = Home::new("theme = \"mine\"");
+    home.write("themes/mine.toml", "base = \"dark\"\ntitle = \"#010203\"\n");
+    assert_eq!(home.run(&[], &["config", "check"]).code, Some(0));
+    let terminal = Launch::gputop()
+        .args(["demo"])
+        .env("XDG_CONFIG_HOME", home.0.path())
+        .start();
+    wait_until("the colour of a title", || {
+        let drawn = terminal.raw();
+        drawn.windows(10).any(|seen| seen == b"38;2;1;2;3")
+    });
+    terminal.send("q");
+    assert!(terminal.wait_exit().success());
+}
+
+#[test]
+fn a_wrong_theme_is_one_sentence_with_its_place() {
+    let home = Home::new("theme = \"mine\"");
+    let mine = home.folder().join("themes/mine.toml");
+    for (text, sentence) in [
+        (
+            "base = \"dark\"\nwran = \"red\"",
+            ", line 2: there is no role `wran`; did you mean `warn`?",
+        ),
+        (
+            "base = \"dark\"\n\nwarn = 208",
+            ", line 3: `warn` is neither a colour in quotes nor a look such as { fg = \"#8a8f98\", bold = true }",
+        ),
+    ] {
+        home.write("themes/mine.toml", text);
+        home.assert_wrong(&format!("{}{sentence}", mine.display()));
+    }
+    home.write("themes/mine.toml", "text = \"default\"");
+    let lacking = home.run(&[], &["config", "check"]);
+    assert!(
+        lacking.err.contains("nothing is said of `dim`, `title`, "),
+        "{lacking:?}"
+    );
+    assert_eq!(lacking.err.lines().count(), 1);
+    // Also one that is not in use is checked.
+    home.write("config.toml", "");
+    assert_eq!(home.run(&[], &["config", "check"]).err, lacking.err);
+    fs::remove_file(&mine).unwrap();
+    home.write("config.toml", "theme = \"drak\"");
+    let path = home.config().display().to_string();
+    home.assert_wrong(&format!(
+        "{path}, line 1: there is no theme `drak`; did you mean `dark`?"
+    ));
+    let flag = home.run(&[], &["--theme", "../mine", "config", "check"]);
+    flag.assert_refused(
+        2,
+        "--theme: there is no theme `../mine`; there are dark, light, colour-blind, 16, mono, auto",
     );
 }
 

@@ -31,6 +31,7 @@ mod terminal;
 mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
+mod themes;
 #[cfg(target_os = "linux")]
 mod torch_dump;
 #[cfg(target_os = "linux")]

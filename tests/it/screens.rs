@@ -6,10 +6,13 @@ use gputop::model::history::{GpuMetric, SeriesKey};
 use gputop::model::units::Percent;
 use gputop::source::Update;
 use gputop::tui::app::App;
+use gputop::tui::colours::Colours;
+use gputop::tui::palette::PALETTES;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::Palette;
 use ratatui::buffer::Buffer;
+use ratatui::style::Color;
 
 use crate::stage::{DEMO, app_at, draw};
 
@@ -49,6 +52,30 @@ fn every_screen_can_be_drawn_at_any_size() {
                 for height in (0..=20).chain([24, 31, 45, 60]) {
                     let buffer: Buffer = draw(&app, def.id, width, height);
                     assert_eq!(buffer.area.area(), u32::from(width) * u32::from(height));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_theme_draws_every_screen_with_the_same_characters() {
+    for (moment, recording, seconds, ascii) in MOMENTS {
+        let mut app = app_at(recording, *seconds, Palette::None, *ascii, false);
+        for def in SCREENS {
+            if (def.sample)(&app).is_none() {
+                continue;
+            }
+            for (width, height) in SIZES {
+                app.theme.colours = Colours::built_in(Palette::None);
+                let plain = text_of(&draw(&app, def.id, width, height));
+                for palette in PALETTES {
+                    app.theme.colours = Colours::built_in(palette.palette);
+                    let buffer = draw(&app, def.id, width, height);
+                    let where_ = format!("{moment} {} {width}x{height} {}", def.id, palette.name);
+                    assert_eq!(text_of(&buffer), plain, "{where_}");
+                    let is_coloured = buffer.content.iter().any(|cell| cell.fg != Color::Reset);
+                    assert_eq!(is_coloured, palette.palette != Palette::None, "{where_}");
                 }
             }
         }
@@ -114,10 +141,7 @@ fn without_colour_nothing_is_coloured() {
     for def in SCREENS {
         let buffer = draw(&app, def.id, 120, 40);
         for cell in &buffer.content {
-            assert_eq!(
-                (cell.fg, cell.bg),
-                (ratatui::style::Color::Reset, ratatui::style::Color::Reset)
-            );
+            assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
         }
     }
 }

@@ -1,24 +1,27 @@
 //! The flags that every command takes.
 
+use std::ffi::OsStr;
+use std::iter;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command};
 
 use super::definition::{ASCII, INTERVAL, SettingDef, THEME};
+use super::themes::AUTO;
 use super::written::Raw;
 use crate::model::units::Millis;
 use crate::tui::chrome::interval_words;
-use crate::tui::theme::Palette;
+use crate::tui::palette::PALETTES;
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct SharedArgs {
     /// Read this configuration instead of gputop/config.toml in the configuration directory; GPUTOP_CONFIG does the same
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
-    /// Colours: for a dark or a light background, the terminal's own 16, or none; `auto` looks at NO_COLOR,
-    /// COLORTERM and TERM
-    #[arg(long, value_enum, global = true)]
-    theme: Option<ThemeName>,
+    /// Colours: a theme that is built in, or one of your own, themes/NAME.toml beside the configuration
+    #[arg(long, value_name = "NAME", value_parser = ThemeNames, global = true)]
+    theme: Option<String>,
     /// Draw with ASCII characters only (the default where the locale is not UTF-8)
     #[arg(long, global = true)]
     ascii: bool,
@@ -28,37 +31,33 @@ impl SharedArgs {
     /// What was said with flags, and the interval of the command, if it has one.
     pub fn written(&self, interval: Option<Millis>) -> Vec<(&'static SettingDef, Raw)> {
         let interval = interval.map(|ms| (&INTERVAL, Raw::Text(interval_words(ms))));
-        let theme = self.theme.map(|theme| (&THEME, Raw::Text(theme.name())));
+        let theme = self.theme.clone().map(|name| (&THEME, Raw::Text(name)));
         let ascii = self.ascii.then_some((&ASCII, Raw::Switch(true)));
         [interval, theme, ascii].into_iter().flatten().collect()
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum ThemeName {
-    #[default]
-    Auto,
-    Dark,
-    Light,
-    #[value(name = "16")]
-    Sixteen,
-    None,
-}
+/// Takes any name, since the user may have themes of his own; help and completions name those that are built in.
+#[derive(Debug, Clone, Copy)]
+struct ThemeNames;
 
-impl ThemeName {
-    pub fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
+impl TypedValueParser for ThemeNames {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
     }
 
-    /// `None` where the terminal decides.
-    pub fn palette(self) -> Option<Palette> {
-        Some(match self {
-            Self::Auto => return None,
-            Self::Dark => Palette::Dark,
-            Self::Light => Palette::Light,
-            Self::Sixteen => Palette::Sixteen,
-            Self::None => Palette::None,
-        })
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let auto = PossibleValue::new(AUTO).help("what NO_COLOR, COLORTERM and TERM say");
+        let built_in = PALETTES
+            .iter()
+            .map(|def| PossibleValue::new(def.name).help(def.help));
+        Some(Box::new(iter::once(auto).chain(built_in)))
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::tui::colours::ThemeError;
 use crate::tui::keymap::KeymapError;
 
 /// Where a value was written.
@@ -29,10 +30,17 @@ impl fmt::Display for Origin {
 
 #[derive(Debug, Error)]
 pub enum SettingError {
-    #[error("the configuration {} cannot be read: {why}", path.display())]
-    Unreadable { path: PathBuf, why: io::Error },
-    #[error("the configuration {} is larger than a mebibyte", .0.display())]
-    TooLarge(PathBuf),
+    #[error("the {what} {} cannot be read: {why}", path.display())]
+    Unreadable {
+        /// `configuration`, `theme`
+        what: &'static str,
+        path: PathBuf,
+        why: io::Error,
+    },
+    #[error("the {what} {} is larger than a mebibyte", path.display())]
+    TooLarge { what: &'static str, path: PathBuf },
+    #[error("{}, {what}", path.display())]
+    Theme { path: PathBuf, what: ThemeError },
     #[error("{origin}: this is not valid TOML: {what}")]
     Syntax { origin: Origin, what: String },
     #[error("{origin}: there is no key `{key}`; {instead}")]

@@ -62,17 +62,12 @@ impl ConfigFile {
     /// # Errors
     /// One sentence on the first thing that is wrong.
     pub fn read(place: &Place) -> Result<Self, SettingError> {
-        let path = &place.path;
-        let mut text = String::new();
-        match File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text))
-        {
-            Ok(_) if text.len() as u64 > MOST_BYTES => Err(SettingError::TooLarge(path.clone())),
-            Ok(_) => Self::parse(path, &text),
-            Err(why) if is_absent(&why) && !place.is_named => Ok(Self::default()),
-            Err(why) => Err(SettingError::Unreadable {
-                path: path.clone(),
-                why,
-            }),
+        match read_text("configuration", &place.path) {
+            Ok(text) => Self::parse(&place.path, &text),
+            Err(SettingError::Unreadable { why, .. }) if is_absent(&why) && !place.is_named => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -100,6 +95,18 @@ impl ConfigFile {
             }
         }
         Ok(file)
+    }
+}
+
+/// A file that a person wrote; `what` it is, for the sentence when it cannot be read.
+pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
+    let mut text = String::new();
+    let read = |file: File| file.take(MOST_BYTES + 1).read_to_string(&mut text);
+    let path = path.to_owned();
+    match File::open(&path).and_then(read) {
+        Ok(read) if read as u64 > MOST_BYTES => Err(SettingError::TooLarge { what, path }),
+        Ok(_) => Ok(text),
+        Err(why) => Err(SettingError::Unreadable { what, path, why }),
     }
 }
 

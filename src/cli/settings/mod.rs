@@ -9,29 +9,32 @@ mod error;
 mod file;
 mod interval;
 mod terminal;
+mod themes;
 mod written;
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
 use color_eyre::Result;
 use jiff::tz::TimeZone;
 
-pub use args::{SharedArgs, ThemeName};
+pub use args::SharedArgs;
 pub use error::{Origin, SettingError};
 pub use file::Place;
 pub use interval::interval_argument;
 pub use terminal::{TerminalEnvironment, has_terminal};
+pub use themes::Themes;
 pub use written::Raw;
 
 use self::definition::{ASCII, INTERVAL, SettingDef, THEME};
 use self::file::ConfigFile;
+use self::themes::AUTO;
 use self::written::Written;
 use crate::collect::agent;
 use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::model::units::Millis;
 use crate::tui::app::{App, Recording};
 use crate::tui::chrome::interval_words;
+use crate::tui::colours::Colours;
 use crate::tui::keymap::{Binding, DEFAULT, Keymap};
 use crate::tui::theme::Theme;
 
@@ -42,7 +45,7 @@ pub struct Settings {
     pub interval: Millis,
     pub theme: Theme,
     pub keymap: Keymap,
-    theme_name: ThemeName,
+    theme_name: String,
     written: Written,
 }
 
@@ -59,20 +62,26 @@ impl Settings {
         };
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let written = Written::merge(args.written(interval), &variable, file)?;
-        Self::resolve(written, &TerminalEnvironment::read(), TimeZone::system())
+        let themes = place.map_or_else(Themes::default, |place| Themes::beside(&place.path));
+        let terminal = TerminalEnvironment::read();
+        Self::resolve(written, &themes, &terminal, TimeZone::system())
     }
 
     fn resolve(
         written: Written,
+        themes: &Themes,
         terminal: &TerminalEnvironment,
         zone: TimeZone,
     ) -> Result<Self, SettingError> {
-        let theme_name = theme_name(&written)?;
-        let palette = theme_name.palette().unwrap_or_else(|| terminal.palette());
+        let theme_name = written.text(&THEME).unwrap_or(AUTO).to_owned();
+        let colours = match theme_name.as_str() {
+            AUTO => Colours::built_in(terminal.palette()),
+            name => themes.find(name, &written.origin(&THEME))?,
+        };
         let ascii = written.switch(&ASCII).unwrap_or(!terminal.is_utf8());
         Ok(Self {
             interval: written_interval(&written)?,
-            theme: Theme::new(palette, ascii, zone),
+            theme: Theme::with(colours, ascii, zone),
             keymap: keymap(&written.bindings)?,
             theme_name,
             written,
@@ -87,7 +96,7 @@ impl Settings {
     /// Every setting as it holds, as TOML would have it, and where it was written.
     pub fn in_force(&self) -> Vec<(&'static SettingDef, Raw, Origin)> {
         let interval = Raw::Text(interval_words(self.interval));
-        let theme = Raw::Text(self.theme_name.name());
+        let theme = Raw::Text(self.theme_name.clone());
         let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
         let values: [(&'static SettingDef, Raw); 3] =
             [(&INTERVAL, interval), (&THEME, theme), (&ASCII, ascii)];
@@ -108,16 +117,6 @@ fn written_interval(written: &Written) -> Result<Millis, SettingError> {
     interval::parse(text).map_err(|report| SettingError::Value {
         origin: written.origin(&INTERVAL),
         what: report.to_string(),
-    })
-}
-
-fn theme_name(written: &Written) -> Result<ThemeName, SettingError> {
-    let Some(text) = written.text(&THEME) else {
-        return Ok(ThemeName::Auto);
-    };
-    ThemeName::from_str(text, false).map_err(|_| SettingError::Value {
-        origin: written.origin(&THEME),
-        what: format!("there is no theme `{text}`"),
     })
 }
 
@@ -188,9 +187,14 @@ mod tests {
             (environment(None, "", "xterm", ""), Palette::Sixteen, true),
         ];
         for (environment, palette, ascii) in table {
-            let settings = Settings::resolve(Written::default(), &environment, TimeZone::UTC);
+            let settings = Settings::resolve(
+                Written::default(),
+                &Themes::default(),
+                &environment,
+                TimeZone::UTC,
+            );
             let theme = settings.expect("defaults").theme;
-            assert_eq!(theme.palette, palette, "{environment:?}");
+            assert_eq!(theme.colours, Colours::built_in(palette), "{environment:?}");
             assert_eq!(
                 theme.glyphs == crate::tui::theme::ASCII,
                 ascii,
