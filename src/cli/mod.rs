@@ -11,6 +11,7 @@ mod config;
 mod demo;
 mod doctor;
 mod explain;
+mod generate;
 mod log;
 mod once;
 mod record;
@@ -56,6 +57,8 @@ enum Command {
     Doctor(doctor::Args),
     /// The settings in force, and whether the configuration is right
     Config(config::Args),
+    /// Completions, manual pages, the reference
+    Generate(generate::Args),
 }
 
 /// The names of all subcommands, for hints.
@@ -81,6 +84,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Record(args)) => record::run(args, &settings(args.interval)?),
         Some(Command::Replay(args)) => replay::run(args, &settings(None)?),
         Some(Command::Demo) => demo::run(&settings(None)?),
+        Some(Command::Generate(args)) => generate::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
         Some(Command::Explain(args)) => explain::run(args),

@@ -12,14 +12,12 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// How an unknown name is answered: ``did you mean `theme`?`` or, where none is near, `there are dark, light`.
-pub fn instead_of<'a>(word: &str, names: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    match nearest(word, names.clone()) {
-        Some(name) => format!("did you mean `{name}`?"),
-        None => {
-            let all: Vec<_> = names.into_iter().collect();
-            format!("there are {}", all.join(", "))
-        }
-    }
+pub fn instead_of<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    nearest(word, names.iter().copied()).map_or_else(
+        || format!("there are {}", names.join(", ")),
+        |name| format!("did you mean `{name}`?"),
+    )
 }
 
 /// How many letters must be added, taken away or changed to make one word of the other.

@@ -21,6 +21,8 @@ mod model;
 mod pictures;
 mod pooled;
 mod recording;
+#[cfg(target_os = "linux")]
+mod reference;
 mod screens;
 mod stage;
 #[cfg(target_os = "linux")]

@@ -19,7 +19,7 @@ use jiff::tz::TimeZone;
 
 pub use args::SharedArgs;
 pub use error::{Origin, SettingError};
-pub use file::Place;
+pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
 pub use interval::interval_argument;
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
@@ -30,7 +30,7 @@ use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
 use crate::collect::agent;
-use crate::collect::nvml::library::LIBRARY_VARIABLE;
+pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::model::units::Millis;
 use crate::tui::app::{App, Recording};
 use crate::tui::chrome::interval_words;

@@ -51,7 +51,7 @@ impl Themes {
             what: format!(
                 "there is no {} `{name}`; {}",
                 THEME.name,
-                instead_of(name, names().collect::<Vec<_>>())
+                instead_of(name, names())
             ),
         })?;
         Ok(Colours::built_in(palette))
