@@ -8,6 +8,7 @@ pub mod app;
 pub mod chrome;
 pub mod colours;
 pub mod columns;
+pub mod density;
 pub mod keymap;
 pub mod overlay;
 pub mod palette;

@@ -150,6 +150,10 @@ fn a_mistake_is_one_sentence_with_its_place() {
             "line 3: `hyper-x` of action `up` is no key: a character, or a name such as enter, pgup, f5, ctrl-x",
         ),
         (
+            "density = \"tight\"",
+            "line 1: there is no density `tight`; there are normal, compact",
+        ),
+        (
             "[keys]\nup = \"s\"",
             "line 2: key `s` is bound to both `up` and `sort`; give one of them another key, or none: `sort = []`",
         ),

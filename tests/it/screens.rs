@@ -7,6 +7,7 @@ use gputop::model::units::Percent;
 use gputop::source::Update;
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
+use gputop::tui::density::Density;
 use gputop::tui::palette::PALETTES;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::SCREENS;
@@ -115,6 +116,24 @@ fn a_held_display_shows_nothing_of_what_comes_after() {
     assert_eq!(
         series.and_then(|series| series.last()),
         Some((frame.mono, 100.0))
+    );
+}
+
+#[test]
+fn a_compact_overview_is_its_tables() {
+    let mut app = app_at(TROUBLE, 500, Palette::None, false, false);
+    let shown = |app: &App, height| text_of(&draw(app, "overview", 120, height));
+    let heading = |text: &str| text.lines().position(|line| line.contains("COMMAND"));
+    let (normal, tall) = (shown(&app, 30), shown(&app, 60));
+    assert!(tall.contains("VRAM used"), "{tall}");
+    app.density = Density::Compact;
+    let (compact, tall) = (shown(&app, 30), shown(&app, 60));
+    assert!(!tall.contains("VRAM used"), "{tall}");
+    // The host's line and the blank one are the processes'.
+    assert_eq!(
+        heading(&compact).map(|y| y + 2),
+        heading(&normal),
+        "{compact}\n{normal}"
     );
 }
 

@@ -4,14 +4,15 @@ use std::ffi::OsStr;
 use std::iter;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command};
 
-use super::definition::{ASCII, INTERVAL, SettingDef, THEME};
+use super::definition::{ASCII, DENSITY, INTERVAL, SettingDef, THEME};
 use super::themes::AUTO;
 use super::written::Raw;
 use crate::model::units::Millis;
 use crate::tui::chrome::interval_words;
+use crate::tui::density::DENSITIES;
 use crate::tui::palette::PALETTES;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -22,6 +23,9 @@ pub struct SharedArgs {
     /// Colours: a theme that is built in, or one of your own, themes/NAME.toml beside the configuration
     #[arg(long, value_name = "NAME", value_parser = ThemeNames, global = true)]
     theme: Option<String>,
+    /// How close things stand on the overview: `compact` is its tables and nothing else
+    #[arg(long, value_name = "DENSITY", value_parser = densities(), global = true)]
+    density: Option<String>,
     /// Draw with ASCII characters only (the default where the locale is not UTF-8)
     #[arg(long, global = true)]
     ascii: bool,
@@ -32,9 +36,15 @@ impl SharedArgs {
     pub fn written(&self, interval: Option<Millis>) -> Vec<(&'static SettingDef, Raw)> {
         let interval = interval.map(|ms| (&INTERVAL, Raw::Text(interval_words(ms))));
         let theme = self.theme.clone().map(|name| (&THEME, Raw::Text(name)));
+        let density = self.density.clone().map(|name| (&DENSITY, Raw::Text(name)));
         let ascii = self.ascii.then_some((&ASCII, Raw::Switch(true)));
-        [interval, theme, ascii].into_iter().flatten().collect()
+        let all = [interval, theme, density, ascii];
+        all.into_iter().flatten().collect()
     }
+}
+
+fn densities() -> PossibleValuesParser {
+    PossibleValuesParser::new(DENSITIES.iter().map(|(name, _)| *name))
 }
 
 /// Takes any name, since the user may have themes of his own; help and completions name those that are built in.

@@ -43,6 +43,16 @@ pub const THEME: SettingDef = SettingDef {
     help: "Colours, by the name of a theme; `auto` looks at NO_COLOR, COLORTERM and TERM",
 };
 
+pub const DENSITY: SettingDef = SettingDef {
+    name: "density",
+    kind: Kind::Text,
+    variable: "GPUTOP_DENSITY",
+    flag: "--density",
+    default: "normal",
+    example: "\"compact\"",
+    help: "`compact`: the overview is its tables, without the host's line, charts and blank lines; or `normal`",
+};
+
 pub const ASCII: SettingDef = SettingDef {
     name: "ascii",
     kind: Kind::Switch,
@@ -53,7 +63,7 @@ pub const ASCII: SettingDef = SettingDef {
     help: "Draw with ASCII characters only (`true`), or with all of Unicode whatever the locale says (`false`)",
 };
 
-pub const SETTINGS: &[&SettingDef] = &[&INTERVAL, &THEME, &ASCII];
+pub const SETTINGS: &[&SettingDef] = &[&INTERVAL, &THEME, &DENSITY, &ASCII];
 
 /// The table of the file that binds keys.
 pub const KEYS: &str = "keys";

@@ -243,7 +243,7 @@ mod tests {
             ),
             (
                 "colour = 1",
-                "c.toml, line 1: there is no key `colour`; there are interval, theme, ascii, keys",
+                "c.toml, line 1: there is no key `colour`; there are interval, theme, density, ascii, keys",
             ),
             (
                 "theme = \"dark\"\ninterval = 1",

@@ -25,16 +25,18 @@ pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 pub use written::Raw;
 
-use self::definition::{ASCII, INTERVAL, SettingDef, THEME};
+use self::definition::{ASCII, DENSITY, INTERVAL, SettingDef, THEME};
 use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
 use crate::collect::agent;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
+use crate::model::spelling::instead_of;
 use crate::model::units::Millis;
 use crate::tui::app::{App, Recording};
 use crate::tui::chrome::interval_words;
 use crate::tui::colours::Colours;
+use crate::tui::density::{DENSITIES, Density};
 use crate::tui::keymap::{Binding, DEFAULT, Keymap};
 use crate::tui::theme::Theme;
 
@@ -45,6 +47,7 @@ pub struct Settings {
     pub interval: Millis,
     pub theme: Theme,
     pub keymap: Keymap,
+    pub density: Density,
     theme_name: String,
     written: Written,
 }
@@ -83,6 +86,7 @@ impl Settings {
             interval: written_interval(&written)?,
             theme: Theme::with(colours, ascii, zone),
             keymap: keymap(&written.bindings)?,
+            density: density(&written)?,
             theme_name,
             written,
         })
@@ -90,7 +94,9 @@ impl Settings {
 
     /// An app that shows what this user sees best.
     pub fn app(&self, recording: Option<Recording>) -> App {
-        App::new(self.theme.clone(), self.keymap.clone(), recording)
+        let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
+        app.density = self.density;
+        app
     }
 
     /// Every setting as it holds, as TOML would have it, and where it was written.
@@ -98,8 +104,13 @@ impl Settings {
         let interval = Raw::Text(interval_words(self.interval));
         let theme = Raw::Text(self.theme_name.clone());
         let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
-        let values: [(&'static SettingDef, Raw); 3] =
-            [(&INTERVAL, interval), (&THEME, theme), (&ASCII, ascii)];
+        let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
+        let values: [(&'static SettingDef, Raw); 4] = [
+            (&INTERVAL, interval),
+            (&THEME, theme),
+            (&DENSITY, Raw::Text(density.to_owned())),
+            (&ASCII, ascii),
+        ];
         let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
         values.into_iter().map(with_origin).collect()
     }
@@ -117,6 +128,19 @@ fn written_interval(written: &Written) -> Result<Millis, SettingError> {
     interval::parse(text).map_err(|report| SettingError::Value {
         origin: written.origin(&INTERVAL),
         what: report.to_string(),
+    })
+}
+
+fn density(written: &Written) -> Result<Density, SettingError> {
+    let Some(text) = written.text(&DENSITY) else {
+        return Ok(Density::default());
+    };
+    Density::named(text).ok_or_else(|| SettingError::Value {
+        origin: written.origin(&DENSITY),
+        what: format!(
+            "there is no density `{text}`; {}",
+            instead_of(text, DENSITIES.iter().map(|(name, _)| *name))
+        ),
     })
 }
 
