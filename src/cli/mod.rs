@@ -89,7 +89,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Allocator(args)) => allocator::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Cards(args)) => cards::run(args),
-        Some(Command::Doctor(args)) => doctor::run(args),
+        Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),
     }
 }
 

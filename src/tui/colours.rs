@@ -17,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 use super::palette::{PALETTES, Palette};
 use super::role::{ROLES, Role};
 use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
 
 /// The key that names the theme to begin with.
 const BASE: &str = "base";
@@ -103,7 +104,7 @@ impl Colours {
                 let names = ROLES.iter().map(|def| def.name).chain([BASE]);
                 return Err(ThemeError::UnknownRole {
                     line,
-                    name: name.to_string(),
+                    name: quoted(name),
                     instead: instead_of(name, names),
                 });
             };
@@ -131,7 +132,7 @@ fn base(value: &Spanned<DeValue<'_>>, line: usize) -> Result<Colours, ThemeError
     let name = value.get_ref().as_str().unwrap_or_default();
     let palette = Palette::named(name).ok_or_else(|| ThemeError::UnknownBase {
         line,
-        name: name.to_owned(),
+        name: quoted(name),
         instead: instead_of(name, PALETTES.iter().map(|def| def.name)),
     })?;
     Ok(Colours::built_in(palette))
@@ -158,7 +159,7 @@ fn look(role: &str, value: &DeValue<'_>, line: usize) -> Result<Style, ThemeErro
             _ => {
                 return Err(ThemeError::Part {
                     line,
-                    key: key.to_owned(),
+                    key: quoted(key),
                 });
             }
         }
@@ -182,7 +183,7 @@ fn colour(role: &str, text: &str, line: usize) -> Result<Option<Color>, ThemeErr
     let wrong = |_| ThemeError::Colour {
         line,
         role: role.to_owned(),
-        colour: text.to_owned(),
+        colour: quoted(text),
     };
     text.parse().map(Some).map_err(wrong)
 }
@@ -190,6 +191,16 @@ fn colour(role: &str, text: &str, line: usize) -> Result<Option<Color>, ThemeErr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_theme_or_one_line(text in "(base|warn|fg|[\"'=\\[\\]{}#,0-9a-f\n -]|\\PC){0,60}") {
+            if let Err(error) = Colours::parse(&text) {
+                let sentence = error.to_string();
+                proptest::prop_assert_eq!(sentence.lines().count(), 1, "{}", sentence);
+            }
+        }
+    }
 
     #[test]
     fn what_is_built_in_can_be_read() {

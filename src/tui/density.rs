@@ -13,6 +13,13 @@ pub const DENSITIES: &[(&str, Density)] =
     &[("normal", Density::Normal), ("compact", Density::Compact)];
 
 impl Density {
+    pub fn other(self) -> Self {
+        match self {
+            Self::Normal => Self::Compact,
+            Self::Compact => Self::Normal,
+        }
+    }
+
     pub fn named(name: &str) -> Option<Self> {
         let (_, density) = DENSITIES.iter().find(|(known, _)| *known == name)?;
         Some(*density)

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::action::{ACTIONS, Action, Scope};
 use crate::model::spelling::nearest;
+use crate::model::text::quoted;
 
 /// The keys this program ships with.
 pub const DEFAULT: &str = include_str!("../../assets/keymap.toml");
@@ -91,7 +92,7 @@ impl Keymap {
             .find(|name| !names.clone().any(|n| n == **name))
         {
             return Err(KeymapError::Action {
-                name: unknown.clone(),
+                name: quoted(unknown),
                 instead: meant(unknown, names),
             });
         }
@@ -114,7 +115,7 @@ impl Keymap {
 
     fn bind(&mut self, name: &str, action: Action) -> Result<(), KeymapError> {
         let key = parse_key(name).ok_or_else(|| KeymapError::Key {
-            key: name.to_owned(),
+            key: quoted(name),
             action: action.def().name.to_owned(),
         })?;
         let recording = action.def().scope == Scope::Recording;
@@ -296,6 +297,7 @@ mod tests {
             (KeyCode::Char('?'), Action::Help),
             (KeyCode::Char('q'), Action::Quit),
             (KeyCode::Char('G'), Action::Last),
+            (KeyCode::Char('z'), Action::Density),
         ];
         for (key, action) in table {
             assert_eq!(keymap.resolve(press(key), false), Some(action), "{key:?}");
@@ -328,9 +330,9 @@ mod tests {
         let with = |bindings: &[Binding]| Keymap::with(DEFAULT, bindings);
         let letter = |keymap: &Keymap, c| keymap.resolve(press(KeyCode::Char(c)), false);
         let table: [(&[Binding], char, Option<Action>); 6] = [
-            (&[own("up", &["w"])], 'w', Some(Action::Up)),
+            (&[own("up", &["9"])], '9', Some(Action::Up)),
             // The old key goes.
-            (&[own("up", &["w"])], 'k', None),
+            (&[own("up", &["9"])], 'k', None),
             (&[own("sort", &[])], 's', None),
             // Two may change places.
             (

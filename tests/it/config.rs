@@ -254,28 +254,35 @@ fn the_dashboard_is_not_opened_on_a_wrong_configuration_and_explanations_need_no
     assert_eq!(terminal.wait_exit().exit_code(), 2);
     assert!(terminal.text().contains("`theme` is a number"));
     assert_eq!(home.run(&[], &["cards"]).code, Some(0));
+    let doctor = home.run(&[], &["doctor"]).out;
+    let line = doctor.lines().find(|line| line.contains("configuration"));
+    assert!(
+        line.is_some_and(|line| line.starts_with("NO") && line.contains("`theme` is a number")),
+        "{doctor}"
+    );
 }
 
 #[test]
 fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
-    let home = Home::new("[keys]\nhelp = [\"x\", \"f1\"]\nquit = \"X\"\n");
+    let home = Home::new("density = \"compact\"\n[keys]\nhelp = [\"9\", \"f1\"]\nquit = \"8\"\n");
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake)
         .env("XDG_CONFIG_HOME", home.0.path())
         .start();
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
+    assert!(!terminal.text().contains("VRAM used"));
+    terminal.send("z");
+    terminal.wait_text("VRAM used");
     // A key it has no more, and then one that it has.
-    terminal.send("qx");
+    terminal.send("q9");
     terminal.wait_text("Help: Overview");
-    terminal.send("\x1b[6~\x1b[6~");
-    terminal.wait_for(
-        |s| {
-            s.contents()
-                .lines()
-                .any(|l| l.contains("X ") && l.contains("Close what is open, else leave"))
-        },
-        "the key in the help",
-    );
-    terminal.send("XX");
+    let quits = |line: &str| line.contains("8 ") && line.contains("Close what is open, else leave");
+    while !terminal.text().lines().any(quits) {
+        let before = terminal.text();
+        assert!(before.contains("more lines"), "{before}");
+        terminal.send("\x1b[6~");
+        terminal.wait_for(|s| s.contents() != before, "the next page");
+    }
+    terminal.send("88");
     assert!(terminal.wait_exit().success());
 }

@@ -13,6 +13,7 @@ use super::definition::{KEYS, Kind, SETTINGS, SettingDef};
 use super::error::{Origin, SettingError};
 use super::written::Raw;
 use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
 use crate::tui::keymap::Binding;
 
 /// Names another file than the one in the configuration directory; the flag `--config` comes first.
@@ -89,7 +90,7 @@ impl ConfigFile {
                 let names = SETTINGS.iter().map(|def| def.name).chain([KEYS]);
                 return Err(SettingError::UnknownKey {
                     origin: here,
-                    key: name.to_string(),
+                    key: quoted(name),
                     instead: instead_of(name, names),
                 });
             }
@@ -189,7 +190,7 @@ fn wrong_kind(
 ) -> SettingError {
     SettingError::WrongKind {
         origin: here.clone(),
-        key: key.to_owned(),
+        key: quoted(key),
         found: match value.get_ref() {
             DeValue::String(_) => "a text",
             DeValue::Integer(_) | DeValue::Float(_) => "a number",
@@ -211,6 +212,16 @@ mod tests {
         ConfigFile::parse(Path::new("c.toml"), text)
             .expect_err(text)
             .to_string()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_configuration_or_one_line(text in "(keys|theme|[a-z.]|[\"'=\\[\\]{}#,0-9\n -]|\\PC){0,60}") {
+            if let Err(error) = ConfigFile::parse(Path::new("c.toml"), &text) {
+                let sentence = error.to_string();
+                proptest::prop_assert_eq!(sentence.lines().count(), 1, "{}", sentence);
+            }
+        }
     }
 
     #[test]
@@ -240,6 +251,10 @@ mod tests {
             (
                 "\nintervall = \"1s\"",
                 "c.toml, line 2: there is no key `intervall`; did you mean `interval`?",
+            ),
+            (
+                "\"a\\u001b[31m\\nb\" = 1",
+                "c.toml, line 1: there is no key `a^[[31m^Jb`; there are interval, theme, density, ascii, keys",
             ),
             (
                 "colour = 1",

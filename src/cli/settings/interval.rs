@@ -4,13 +4,14 @@ use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail};
 use jiff::SignedDuration;
 
+use crate::model::text::quoted;
 use crate::model::units::Millis;
 
 /// `1s`, `500ms`, `2m`: from 100 ms, below which NVML costs more than it tells, to an hour.
 pub fn parse(text: &str) -> Result<Millis> {
     let span: SignedDuration = text
         .parse()
-        .wrap_err_with(|| format!("`{text}` is no time; write 1s, 500ms or 2m"))?;
+        .wrap_err_with(|| format!("`{}` is no time; write 1s, 500ms or 2m", quoted(text)))?;
     match u64::try_from(span.as_millis()) {
         Ok(ms @ 100..=3_600_000) => Ok(Millis(ms)),
         _ => bail!("an interval of {text} is out of range; from 100ms to 1h"),

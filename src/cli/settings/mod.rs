@@ -32,6 +32,7 @@ use self::written::Written;
 use crate::collect::agent;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
 use crate::model::units::Millis;
 use crate::tui::app::{App, Recording};
 use crate::tui::chrome::interval_words;
@@ -138,7 +139,8 @@ fn density(written: &Written) -> Result<Density, SettingError> {
     Density::named(text).ok_or_else(|| SettingError::Value {
         origin: written.origin(&DENSITY),
         what: format!(
-            "there is no density `{text}`; {}",
+            "there is no density `{}`; {}",
+            quoted(text),
             instead_of(text, DENSITIES.iter().map(|(name, _)| *name))
         ),
     })
@@ -163,7 +165,7 @@ fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
 }
 
 fn origin_of(bindings: &[(Binding, Origin)], action: &str) -> Option<Origin> {
-    let (_, origin) = bindings.iter().find(|(b, _)| b.action == action)?;
+    let (_, origin) = bindings.iter().find(|(b, _)| quoted(&b.action) == action)?;
     Some(origin.clone())
 }
 

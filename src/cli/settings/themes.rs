@@ -6,6 +6,7 @@ use super::definition::THEME;
 use super::error::{Origin, SettingError};
 use super::file::read_text;
 use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};
 
@@ -49,8 +50,9 @@ impl Themes {
         let palette = Palette::named(name).ok_or_else(|| SettingError::Value {
             origin: origin.clone(),
             what: format!(
-                "there is no {} `{name}`; {}",
+                "there is no {} `{}`; {}",
                 THEME.name,
+                quoted(name),
                 instead_of(name, names())
             ),
         })?;

@@ -5,6 +5,7 @@ use std::fmt;
 use super::definition::{Kind, SETTINGS, SettingDef};
 use super::error::{Origin, SettingError};
 use super::file::ConfigFile;
+use crate::model::text::quoted;
 use crate::tui::keymap::Binding;
 
 /// A value as it was written.
@@ -94,7 +95,7 @@ fn from_variable(def: &SettingDef, text: String) -> Result<Raw, SettingError> {
         "0" | "false" | "no" | "off" => Ok(Raw::Switch(false)),
         _ => Err(SettingError::Value {
             origin: Origin::Variable(def.variable),
-            what: format!("`{text}` is neither true nor false"),
+            what: format!("`{}` is neither true nor false", quoted(&text)),
         }),
     }
 }
