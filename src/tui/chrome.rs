@@ -203,8 +203,10 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
         .footer()
         .iter()
         .filter(|action| !play.contains(action));
-    let has_key = |action: &&Action| !app.keymap.keys(**action).is_empty();
-    for action in play.iter().chain(own).filter(has_key) {
+    for action in play.iter().chain(own) {
+        if app.keymap.keys(*action).is_empty() {
+            continue;
+        }
         let (key, word) = (app.keymap.label(*action), action.def().short);
         let width = u16::try_from(columns(&key) + columns(word) + 3).unwrap_or(u16::MAX);
         if at + width > right {

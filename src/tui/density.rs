@@ -13,6 +13,10 @@ pub const DENSITIES: &[(&str, Density)] =
     &[("normal", Density::Normal), ("compact", Density::Compact)];
 
 impl Density {
+    pub fn is_compact(self) -> bool {
+        self == Self::Compact
+    }
+
     pub fn other(self) -> Self {
         match self {
             Self::Normal => Self::Compact,

@@ -17,7 +17,6 @@ use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::density::Density;
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
@@ -146,8 +145,8 @@ impl Overview {
             height: area.height - unread,
             ..area
         };
-        let roomy = app.density == Density::Normal;
-        let host = u16::from(roomy && area.height >= 12);
+        let compact = app.density.is_compact();
+        let host = u16::from(!compact && area.height >= 12);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         let below = area.height - host;
         // The processes always have a heading and three rows.
@@ -156,10 +155,11 @@ impl Overview {
             .max(2)
             .min(below);
         let left = below - gpus;
-        let gap = u16::from(roomy && left >= 10);
+        let gap = u16::from(left >= 10);
         let wanted = rows(app.rows.len().max(1) + 2);
         let chart = left.saturating_sub(gap).saturating_sub(wanted).min(14);
-        let chart = if roomy && chart >= 7 { chart } else { 0 };
+        let chart = if chart >= 7 { chart } else { 0 };
+        let (gap, chart) = if compact { (0, 0) } else { (gap, chart) };
         let top = area.y + host;
         let full = Rect {
             x: area.x,
