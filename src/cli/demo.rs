@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::settings::{DisplayArgs, has_terminal};
+use super::settings::{Settings, has_terminal};
 use super::{runtime, top};
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
@@ -14,22 +14,22 @@ use crate::tui::app::Recording;
 /// A training run on an H200, as it was recorded.
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
 
-pub fn run(display: &DisplayArgs) -> Result<u8> {
+pub fn run(settings: &Settings) -> Result<u8> {
     if !has_terminal() {
         bail!("standard output is no terminal; the built-in recording can only be watched on one");
     }
-    show(display, None)
+    show(settings, None)
 }
 
 /// Plays the built-in recording, over and over; `reason` says why, when nobody asked for it.
-pub fn show(display: &DisplayArgs, reason: Option<String>) -> Result<u8> {
+pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
     let file = File::from_bytes(Cow::Borrowed(DEMO))?;
     let recording = Recording {
         name: "demo".into(),
         reason,
         position: crate::source::Position::default(),
     };
-    let app = display.app(Some(recording))?;
+    let app = settings.app(Some(recording));
     let source = play(
         file,
         Options {

@@ -7,7 +7,7 @@ use color_eyre::Result;
 use serde::Serialize;
 
 use super::print;
-use super::settings::TerminalEnvironment;
+use super::settings::{Place, Settings, SharedArgs, TerminalEnvironment};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
@@ -56,13 +56,18 @@ struct Call {
 /// A driver that hangs must not hang the doctor.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub fn run(args: &Args) -> Result<u8> {
+pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
     let (driver, costs) = check_driver();
     let works = driver.works;
     let report = Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
-        checks: vec![driver, check_namespace(), check_terminal()],
+        checks: vec![
+            driver,
+            check_namespace(),
+            check_terminal(),
+            check_configuration(shared),
+        ],
         schedule: GROUPS
             .iter()
             .map(|group| Call {
@@ -177,14 +182,13 @@ fn check_terminal() -> Check {
     let environment = TerminalEnvironment::read();
     let size =
         crossterm::terminal::size().map_or("no terminal".into(), |(w, h)| format!("{w}x{h}"));
-    let theme = super::DisplayArgs::default().theme(&environment, jiff::tz::TimeZone::UTC);
-    let ascii = theme.glyphs == crate::tui::theme::ASCII;
+    let ascii = !environment.is_utf8();
     let glyphs = if ascii {
         "ASCII, since the locale is not UTF-8"
     } else {
         "UTF-8"
     };
-    let palette = format!("{:?}", theme.palette).to_lowercase();
+    let palette = environment.palette().def().name;
     let mut fix = Vec::new();
     if ascii {
         fix.push("export LC_ALL=C.UTF-8".into());
@@ -201,6 +205,22 @@ fn check_terminal() -> Check {
         works: super::settings::has_terminal(),
         found,
         fix,
+    }
+}
+
+fn check_configuration(shared: &SharedArgs) -> Check {
+    let wrong = Settings::read(shared, None).err();
+    let place = Place::find(shared.config.as_deref());
+    let found = match (&wrong, place) {
+        (Some(wrong), _) => wrong.to_string(),
+        (None, Some(place)) if place.path.exists() => place.path.display().to_string(),
+        (None, _) => "none; the defaults hold".to_owned(),
+    };
+    Check {
+        name: "configuration",
+        works: wrong.is_none(),
+        found,
+        fix: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use etcetera::BaseStrategy;
 use tracing_subscriber::EnvFilter;
 
-const LEVEL_VARIABLE: &str = "GPUTOP_LOG";
+pub const LEVEL_VARIABLE: &str = "GPUTOP_LOG";
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Starts writing; at most once a process.

@@ -7,9 +7,11 @@
 
 mod allocator;
 mod cards;
+mod config;
 mod demo;
 mod doctor;
 mod explain;
+mod generate;
 mod log;
 mod once;
 mod record;
@@ -21,7 +23,7 @@ mod top;
 use clap::{Parser, Subcommand};
 use color_eyre::Result;
 
-pub use settings::DisplayArgs;
+use self::settings::{Settings, SharedArgs};
 
 /// A top for NVIDIA GPUs that knows what the allocator knows
 #[derive(Debug, Parser)]
@@ -30,7 +32,7 @@ pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    display: DisplayArgs,
+    shared: SharedArgs,
     #[command(flatten)]
     top: top::Args,
 }
@@ -53,6 +55,10 @@ enum Command {
     Cards(cards::Args),
     /// Say what works here, what does not, and what would help
     Doctor(doctor::Args),
+    /// The settings in force, and whether the configuration is right
+    Config(config::Args),
+    /// Completions, manual pages, the reference
+    Generate(generate::Args),
 }
 
 /// The names of all subcommands, for hints.
@@ -70,17 +76,20 @@ pub fn subcommands() -> Vec<String> {
 /// With one sentence for the user: what is wrong, where, what to do.
 pub fn run(cli: &Cli) -> Result<u8> {
     log::start();
-    let display = &cli.display;
+    // Only what is set by them reads the settings: a slip in the configuration keeps nobody from an explanation.
+    let settings = |interval| Settings::read(&cli.shared, interval);
     match &cli.command {
-        None => top::run(&cli.top, display),
-        Some(Command::Once(args)) => once::run(args, display),
-        Some(Command::Record(args)) => record::run(args),
-        Some(Command::Replay(args)) => replay::run(args, display),
-        Some(Command::Demo) => demo::run(display),
+        None => top::run(&cli.top, &settings(cli.top.interval)?),
+        Some(Command::Once(args)) => once::run(args, &settings(None)?),
+        Some(Command::Record(args)) => record::run(args, &settings(args.interval)?),
+        Some(Command::Replay(args)) => replay::run(args, &settings(None)?),
+        Some(Command::Demo) => demo::run(&settings(None)?),
+        Some(Command::Generate(args)) => generate::run(args),
+        Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Cards(args)) => cards::run(args),
-        Some(Command::Doctor(args)) => doctor::run(args),
+        Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
-use super::settings::{DisplayArgs, agent_options, has_terminal};
+use super::settings::{Settings, agent_options, has_terminal};
 use super::{print, runtime, top};
 use crate::export;
 use crate::model::frame::Frame;
@@ -31,7 +31,7 @@ pub struct Args {
 const APART: Millis = Millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub fn run(args: &Args, display: &DisplayArgs) -> Result<u8> {
+pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let runtime = runtime()?;
     let mut source = local::start(agent_options(APART))?;
     let sample =
@@ -54,7 +54,7 @@ pub fn run(args: &Args, display: &DisplayArgs) -> Result<u8> {
         (true, _) => export::json::frame(&hello, &frame)?,
         (_, true) => export::csv::frame(&frame),
         _ => {
-            let mut app = display.app(None)?;
+            let mut app = settings.app(None);
             app.update(Update::Hello(hello));
             app.update(Update::Frame(frame));
             export::table::app(&app, width())

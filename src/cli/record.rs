@@ -8,7 +8,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
-use super::settings::{agent_options, interval_argument};
+use super::settings::{Settings, agent_options, interval_argument};
 use super::{runtime, say, targets, top};
 use crate::model::units::{Bytes, Millis};
 use crate::source::record::Recorder;
@@ -26,22 +26,22 @@ pub struct Args {
     #[arg(long)]
     force: bool,
     /// Time between samples: 1s, 500ms, 2m
-    #[arg(long, short, default_value = "1s", value_parser = interval_argument)]
-    interval: Millis,
+    #[arg(long, short, value_parser = interval_argument)]
+    pub interval: Option<Millis>,
     /// Stop after this time: 90s, 8h
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
 }
 
-pub fn run(args: &Args) -> Result<u8> {
+pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if let Some(word) = args.targets.first() {
         bail!(targets::refuse(word, &[]));
     }
-    runtime()?.block_on(record(args))
+    runtime()?.block_on(record(args, settings))
 }
 
-async fn record(args: &Args) -> Result<u8> {
-    let mut source = local::start(agent_options(args.interval))?;
+async fn record(args: &Args, settings: &Settings) -> Result<u8> {
+    let mut source = local::start(agent_options(settings.interval))?;
     let Some(Update::Hello(hello)) = source.next().await else {
         bail!("nothing could be collected on this host");
     };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::settings::{DisplayArgs, has_terminal};
+use super::settings::{Settings, has_terminal};
 use super::{runtime, top};
 use crate::model::text::visible;
 use crate::source::replay::{Options, Recording as File, play};
@@ -25,7 +25,7 @@ pub struct Args {
     paused: bool,
 }
 
-pub fn run(args: &Args, display: &DisplayArgs) -> Result<u8> {
+pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if !(0.125..=64.0).contains(&args.speed) {
         bail!(
             "a speed of {} is out of range; from 0.125 to 64",
@@ -46,7 +46,7 @@ pub fn run(args: &Args, display: &DisplayArgs) -> Result<u8> {
         reason: None,
         position: crate::source::Position::default(),
     };
-    let app = display.app(Some(recording))?;
+    let app = settings.app(Some(recording));
     let source = play(
         file,
         Options {

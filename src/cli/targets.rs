@@ -2,39 +2,19 @@
 
 use std::path::Path;
 
+use crate::model::spelling::nearest;
+
 /// Why `word` is not taken.
 pub fn refuse(word: &str, subcommands: &[String]) -> String {
     if Path::new(word).exists() {
         return format!("`{word}` is a file; `gputop replay {word}` plays it if it is a recording");
     }
-    let near = subcommands
-        .iter()
-        .map(|name| (distance(word, name), name))
-        .min();
-    match near {
-        Some((d, name)) if d <= name.len() / 3 + 1 => {
-            format!("there is no subcommand `{word}`; did you mean `{name}`?")
-        }
-        _ => format!(
+    match nearest(word, subcommands.iter().map(String::as_str)) {
+        Some(name) => format!("there is no subcommand `{word}`; did you mean `{name}`?"),
+        None => format!(
             "`{word}` would be a host, and this version watches only the one it runs on: `ssh -t {word} gputop`"
         ),
     }
-}
-
-/// How many letters must be added, taken away or changed to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

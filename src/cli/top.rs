@@ -5,7 +5,7 @@ use std::time::Duration;
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::settings::{DisplayArgs, agent_options, has_terminal, interval_argument};
+use super::settings::{Settings, agent_options, has_terminal, interval_argument};
 use super::{demo, runtime, targets};
 use crate::model::frame::Frame;
 use crate::model::reading::Reason;
@@ -21,21 +21,21 @@ pub struct Args {
     #[arg(value_name = "TARGET", hide = true)]
     targets: Vec<String>,
     /// Time between samples: 1s, 500ms, 2m
-    #[arg(long, short, default_value = "1s", value_parser = interval_argument)]
-    interval: Millis,
+    #[arg(long, short, value_parser = interval_argument)]
+    pub interval: Option<Millis>,
 }
 
 /// How long the driver may take before the screen opens without it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-pub fn run(args: &Args, display: &DisplayArgs) -> Result<u8> {
+pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if let Some(word) = args.targets.first() {
         bail!(targets::refuse(word, &super::subcommands()));
     }
     let runtime = runtime()?;
     let _guard = runtime.enter();
-    let mut source = local::start(agent_options(args.interval))?;
-    let mut app = display.app(None)?;
+    let mut source = local::start(agent_options(settings.interval))?;
+    let mut app = settings.app(None);
     let first = runtime.block_on(first_frame(&mut source, &mut app));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {
         if !has_terminal() {
@@ -43,7 +43,7 @@ pub fn run(args: &Args, display: &DisplayArgs) -> Result<u8> {
             return Ok(1);
         }
         drop(source);
-        return demo::show(display, Some(reason));
+        return demo::show(settings, Some(reason));
     }
     if !has_terminal() {
         bail!(

@@ -32,6 +32,11 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
     shown.finish()
 }
 
+/// A name that somebody wrote, as it can stand in a sentence.
+pub fn quoted(name: &str) -> String {
+    visible(name.as_bytes(), 60)
+}
+
 /// The output so far and where it must end if more follows.
 struct Shown {
     text: String,

@@ -33,6 +33,7 @@ pub enum Action {
     Now,
     ZoomIn,
     ZoomOut,
+    Density,
     SkipBack,
     SkipForward,
     StepBack,
@@ -191,6 +192,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "zoom_out",
         "zoom out",
         "Show a longer time in charts",
+    ),
+    def(
+        Action::Density,
+        "density",
+        "density",
+        "Leave out of the overview what is no table, or show it again",
     ),
     def(
         Action::Pause,

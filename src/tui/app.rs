@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::columns::PROCESS_COLUMNS;
+use super::density::Density;
 use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
@@ -50,6 +51,7 @@ const DEFAULT_ZOOM: usize = 2;
 pub struct App {
     pub theme: Theme,
     pub keymap: Keymap,
+    pub density: Density,
     pub hello: Arc<Hello>,
     pub frame: Arc<Frame>,
     /// As far as it is shown: while the display is held it stands still.
@@ -105,6 +107,7 @@ impl App {
         Self {
             theme,
             keymap,
+            density: Density::default(),
             hello: Arc::default(),
             frame: Arc::default(),
             history: History::default(),

@@ -204,6 +204,9 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
         .iter()
         .filter(|action| !play.contains(action));
     for action in play.iter().chain(own) {
+        if app.keymap.keys(*action).is_empty() {
+            continue;
+        }
         let (key, word) = (app.keymap.label(*action), action.def().short);
         let width = u16::try_from(columns(&key) + columns(word) + 3).unwrap_or(u16::MAX);
         if at + width > right {

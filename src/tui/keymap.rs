@@ -1,11 +1,13 @@
 //! Keys to actions: a pure function over a table that is read from TOML.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use thiserror::Error;
 
 use super::action::{ACTIONS, Action, Scope};
+use crate::model::spelling::nearest;
+use crate::model::text::quoted;
 
 /// The keys this program ships with.
 pub const DEFAULT: &str = include_str!("../../assets/keymap.toml");
@@ -14,18 +16,42 @@ pub const DEFAULT: &str = include_str!("../../assets/keymap.toml");
 pub enum KeymapError {
     #[error("the keymap is not valid TOML: {0}")]
     Syntax(String),
-    #[error("there is no action `{0}`; `?` in gputop lists them")]
-    Action(String),
+    #[error("there is no action `{name}`; {instead}")]
+    Action { name: String, instead: String },
     #[error(
         "`{key}` of action `{action}` is no key: a character, or a name such as enter, pgup, f5, ctrl-x"
     )]
     Key { key: String, action: String },
-    #[error("key `{key}` is bound to both `{first}` and `{second}`")]
+    #[error(
+        "key `{key}` is bound to both `{first}` and `{second}`; give one of them another key, or none: `{second} = []`"
+    )]
     Conflict {
         key: String,
         first: &'static str,
         second: &'static str,
     },
+    #[error("no key would leave gputop; give one to `quit` or `quit_now`")]
+    NoWayOut,
+}
+
+impl KeymapError {
+    /// The actions it is about.
+    pub fn actions(&self) -> Vec<&str> {
+        match self {
+            Self::Syntax(_) => Vec::new(),
+            Self::Action { name, .. } => vec![name],
+            Self::Key { action, .. } => vec![action],
+            Self::Conflict { first, second, .. } => vec![first, second],
+            Self::NoWayOut => vec!["quit", "quit_now"],
+        }
+    }
+}
+
+/// The keys that a user gives to an action, in place of those it has by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binding {
+    pub action: String,
+    pub keys: Vec<String>,
 }
 
 /// A key as bindings compare it: shift is in the character already.
@@ -47,8 +73,29 @@ impl Keymap {
     /// # Errors
     /// One sentence on the first binding that is wrong.
     pub fn parse(text: &str) -> Result<Self, KeymapError> {
-        let table: HashMap<String, Vec<String>> =
+        Self::with(text, &[])
+    }
+
+    /// A keymap in which some actions have other keys; without keys an action has none.
+    ///
+    /// # Errors
+    /// One sentence on the first binding that is wrong.
+    pub fn with(text: &str, own: &[Binding]) -> Result<Self, KeymapError> {
+        let mut table: BTreeMap<String, Vec<String>> =
             toml::from_str(text).map_err(|e| KeymapError::Syntax(e.message().to_owned()))?;
+        for binding in own {
+            table.insert(binding.action.clone(), binding.keys.clone());
+        }
+        let names = ACTIONS.iter().map(|def| def.name);
+        if let Some(unknown) = table
+            .keys()
+            .find(|name| !names.clone().any(|n| n == **name))
+        {
+            return Err(KeymapError::Action {
+                name: quoted(unknown),
+                instead: meant(unknown, names),
+            });
+        }
         let mut keymap = Self {
             bindings: HashMap::new(),
             names: HashMap::new(),
@@ -59,22 +106,23 @@ impl Keymap {
                 keymap.bind(name, def.action)?;
             }
         }
-        match table
-            .keys()
-            .find(|name| !ACTIONS.iter().any(|def| def.name == **name))
-        {
-            Some(unknown) => Err(KeymapError::Action(unknown.clone())),
-            None => Ok(keymap),
+        let leaves = [Action::Quit, Action::QuitNow];
+        if !own.is_empty() && leaves.iter().all(|action| keymap.keys(*action).is_empty()) {
+            return Err(KeymapError::NoWayOut);
         }
+        Ok(keymap)
     }
 
     fn bind(&mut self, name: &str, action: Action) -> Result<(), KeymapError> {
         let key = parse_key(name).ok_or_else(|| KeymapError::Key {
-            key: name.to_owned(),
+            key: quoted(name),
             action: action.def().name.to_owned(),
         })?;
         let recording = action.def().scope == Scope::Recording;
         if let Some(before) = self.bindings.insert((key, recording), action) {
+            if before == action {
+                return Ok(());
+            }
             let (first, second) = (before.def().name, action.def().name);
             return Err(KeymapError::Conflict {
                 key: name.to_owned(),
@@ -113,7 +161,7 @@ impl Keymap {
     pub fn label(&self, action: Action) -> String {
         self.keys(action)
             .first()
-            .map_or_else(String::new, |name| show_key(name))
+            .map_or_else(|| "(no key)".to_owned(), |name| show_key(name))
     }
 }
 
@@ -124,6 +172,13 @@ pub fn is_enter(event: KeyEvent) -> bool {
     event.code == KeyCode::Enter || (event.code == KeyCode::Char('j') && control)
 }
 
+fn meant(word: &str, names: impl IntoIterator<Item = &'static str>) -> String {
+    nearest(word, names).map_or_else(
+        || "`?` in gputop explains them, `gputop config print` names them".to_owned(),
+        |name| format!("did you mean `{name}`?"),
+    )
+}
+
 fn parse_key(name: &str) -> Option<Key> {
     let (control, name) = match name.strip_prefix("ctrl-") {
         Some(rest) => (true, rest),
@@ -131,10 +186,29 @@ fn parse_key(name: &str) -> Option<Key> {
     };
     let mut characters = name.chars();
     let code = match (characters.next()?, characters.next()) {
-        (character, None) => KeyCode::Char(character),
+        (character, None) if control => return controlled(character),
+        (character, None) if !character.is_control() => KeyCode::Char(character),
         _ => named_key(name)?,
     };
     Some(Key { code, control })
+}
+
+/// A letter with Control: whatever its case, and three of them are other keys to every terminal.
+fn controlled(character: char) -> Option<Key> {
+    let plain = |code| Key {
+        code,
+        control: false,
+    };
+    Some(match character.to_ascii_lowercase() {
+        'i' => plain(KeyCode::Tab),
+        'm' => plain(KeyCode::Enter),
+        '[' => plain(KeyCode::Esc),
+        character if character.is_control() => return None,
+        character => Key {
+            code: KeyCode::Char(character),
+            control: true,
+        },
+    })
 }
 
 fn named_key(name: &str) -> Option<KeyCode> {
@@ -223,6 +297,7 @@ mod tests {
             (KeyCode::Char('?'), Action::Help),
             (KeyCode::Char('q'), Action::Quit),
             (KeyCode::Char('G'), Action::Last),
+            (KeyCode::Char('z'), Action::Density),
         ];
         for (key, action) in table {
             assert_eq!(keymap.resolve(press(key), false), Some(action), "{key:?}");
@@ -247,6 +322,54 @@ mod tests {
     }
 
     #[test]
+    fn the_users_keys_stand_in_place_of_the_ones_an_action_has() {
+        let own = |action: &str, keys: &[&str]| Binding {
+            action: action.to_owned(),
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        };
+        let with = |bindings: &[Binding]| Keymap::with(DEFAULT, bindings);
+        let letter = |keymap: &Keymap, c| keymap.resolve(press(KeyCode::Char(c)), false);
+        let table: [(&[Binding], char, Option<Action>); 6] = [
+            (&[own("up", &["9"])], '9', Some(Action::Up)),
+            // The old key goes.
+            (&[own("up", &["9"])], 'k', None),
+            (&[own("sort", &[])], 's', None),
+            // Two may change places.
+            (
+                &[own("up", &["j"]), own("down", &["k"])],
+                'j',
+                Some(Action::Up),
+            ),
+            // A recording's keys are a scope of their own.
+            (&[own("skip_back", &["q"])], 'q', Some(Action::Quit)),
+            (&[own("quit", &["q", "q"])], 'q', Some(Action::Quit)),
+        ];
+        for (bindings, key, action) in table {
+            let keymap = with(bindings).expect("a keymap");
+            assert_eq!(letter(&keymap, key), action, "{key} {bindings:?}");
+        }
+        let keymap = with(&[own("sort", &[])]).expect("a keymap");
+        assert_eq!(keymap.label(Action::Sort), "(no key)");
+        let error = |bindings: &[Binding]| with(bindings).expect_err("wrong").to_string();
+        assert_eq!(
+            error(&[own("up", &["s"])]),
+            "key `s` is bound to both `up` and `sort`; give one of them another key, or none: `sort = []`"
+        );
+        // What a terminal cannot tell apart is one key.
+        assert!(error(&[own("up", &["ctrl-m"])]).contains("both `up` and `open`"));
+        assert!(error(&[own("up", &["ctrl-C"])]).contains("both `up` and `quit_now`"));
+        assert!(error(&[own("up", &["\u{1b}"])]).contains("is no key"));
+        assert_eq!(
+            error(&[own("quit", &[]), own("quit_now", &[])]),
+            "no key would leave gputop; give one to `quit` or `quit_now`"
+        );
+        assert_eq!(
+            error(&[own("quit_nwo", &["x"])]),
+            "there is no action `quit_nwo`; did you mean `quit_now`?"
+        );
+    }
+
+    #[test]
     fn keys_of_a_recording_mean_nothing_live() {
         let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
         assert_eq!(keymap.resolve(press(KeyCode::Char(',')), false), None);
@@ -266,12 +389,12 @@ mod tests {
         let error = |text: &str| Keymap::parse(text).expect_err("wrong").to_string();
         assert_eq!(
             error("quti = [\"q\"]"),
-            "there is no action `quti`; `?` in gputop lists them"
+            "there is no action `quti`; did you mean `quit`?"
         );
         assert!(error("quit = [\"hyper-q\"]").starts_with("`hyper-q` of action `quit` is no key"));
         assert_eq!(
             error("open = [\"q\"]\nquit = [\"q\"]"),
-            "key `q` is bound to both `open` and `quit`"
+            "key `q` is bound to both `open` and `quit`; give one of them another key, or none: `quit = []`"
         );
         assert!(error("quit = ").starts_with("the keymap is not valid TOML"));
     }

@@ -6,11 +6,15 @@
 pub mod action;
 pub mod app;
 pub mod chrome;
+pub mod colours;
 pub mod columns;
+pub mod density;
 pub mod keymap;
 pub mod overlay;
+pub mod palette;
 pub mod picture;
 pub mod pools;
+pub mod role;
 pub mod rows;
 pub mod screens;
 pub mod stacks;

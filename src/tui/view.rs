@@ -142,6 +142,7 @@ impl View {
             Action::Invert => app.set_sort(app.sort, !app.inverted),
             Action::ZoomIn => app.zoom_by(-1),
             Action::ZoomOut => app.zoom_by(1),
+            Action::Density => app.density = app.density.other(),
             other => play(other, app, requests),
         }
         Outcome::Stay

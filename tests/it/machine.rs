@@ -113,6 +113,9 @@ pub fn gputop<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
         // As on a terminal: a debug build takes a second to look up its names.
         .env_remove("RUST_BACKTRACE")
         .env_remove("RUST_LIB_BACKTRACE")
+        // Nobody's own settings.
+        .env("XDG_CONFIG_HOME", "/dev/null")
+        .env_remove("GPUTOP_CONFIG")
         .stdin(Stdio::null());
     command
 }

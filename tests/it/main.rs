@@ -5,6 +5,8 @@ mod cards;
 #[cfg(target_os = "linux")]
 mod commands;
 #[cfg(target_os = "linux")]
+mod config;
+#[cfg(target_os = "linux")]
 mod dashboard;
 mod day;
 mod explain;
@@ -21,6 +23,8 @@ mod model;
 mod pictures;
 mod pooled;
 mod recording;
+#[cfg(target_os = "linux")]
+mod reference;
 mod screens;
 mod stage;
 #[cfg(target_os = "linux")]
@@ -31,6 +35,7 @@ mod terminal;
 mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
+mod themes;
 #[cfg(target_os = "linux")]
 mod torch_dump;
 #[cfg(target_os = "linux")]

@@ -6,10 +6,14 @@ use gputop::model::history::{GpuMetric, SeriesKey};
 use gputop::model::units::Percent;
 use gputop::source::Update;
 use gputop::tui::app::App;
+use gputop::tui::colours::Colours;
+use gputop::tui::density::Density;
+use gputop::tui::palette::PALETTES;
 use gputop::tui::picture::text_of;
 use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::Palette;
 use ratatui::buffer::Buffer;
+use ratatui::style::Color;
 
 use crate::stage::{DEMO, app_at, draw};
 
@@ -56,6 +60,30 @@ fn every_screen_can_be_drawn_at_any_size() {
 }
 
 #[test]
+fn every_theme_draws_every_screen_with_the_same_characters() {
+    for (moment, recording, seconds, ascii) in MOMENTS {
+        let mut app = app_at(recording, *seconds, Palette::None, *ascii, false);
+        for def in SCREENS {
+            if (def.sample)(&app).is_none() {
+                continue;
+            }
+            for (width, height) in SIZES {
+                app.theme.colours = Colours::built_in(Palette::None);
+                let plain = text_of(&draw(&app, def.id, width, height));
+                for palette in PALETTES {
+                    app.theme.colours = Colours::built_in(palette.palette);
+                    let buffer = draw(&app, def.id, width, height);
+                    let where_ = format!("{moment} {} {width}x{height} {}", def.id, palette.name);
+                    assert_eq!(text_of(&buffer), plain, "{where_}");
+                    let is_coloured = buffer.content.iter().any(|cell| cell.fg != Color::Reset);
+                    assert_eq!(is_coloured, palette.palette != Palette::None, "{where_}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_held_display_shows_nothing_of_what_comes_after() {
     let mut app = app_at(DEMO, 140, Palette::None, false, true);
     let shown = |app: &App| {
@@ -91,6 +119,24 @@ fn a_held_display_shows_nothing_of_what_comes_after() {
     );
 }
 
+#[test]
+fn a_compact_overview_is_its_tables() {
+    let mut app = app_at(TROUBLE, 500, Palette::None, false, false);
+    let shown = |app: &App, height| text_of(&draw(app, "overview", 120, height));
+    let heading = |text: &str| text.lines().position(|line| line.contains("COMMAND"));
+    let (normal, tall) = (shown(&app, 30), shown(&app, 60));
+    assert!(tall.contains("VRAM used"), "{tall}");
+    app.density = Density::Compact;
+    let (compact, tall) = (shown(&app, 30), shown(&app, 60));
+    assert!(!tall.contains("VRAM used"), "{tall}");
+    // The host's line and the blank one are the processes'.
+    assert_eq!(
+        heading(&compact).map(|y| y + 2),
+        heading(&normal),
+        "{compact}\n{normal}"
+    );
+}
+
 /// The command line of one process in the recording: text of others is shown as it is.
 const FOREIGN: &str = "数据集训练";
 
@@ -114,10 +160,7 @@ fn without_colour_nothing_is_coloured() {
     for def in SCREENS {
         let buffer = draw(&app, def.id, 120, 40);
         for cell in &buffer.content {
-            assert_eq!(
-                (cell.fg, cell.bg),
-                (ratatui::style::Color::Reset, ratatui::style::Color::Reset)
-            );
+            assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
         }
     }
 }

@@ -145,7 +145,8 @@ impl Overview {
             height: area.height - unread,
             ..area
         };
-        let host = u16::from(area.height >= 12);
+        let compact = app.density.is_compact();
+        let host = u16::from(!compact && area.height >= 12);
         let rows = |n: usize| u16::try_from(n).unwrap_or(u16::MAX);
         let below = area.height - host;
         // The processes always have a heading and three rows.
@@ -158,6 +159,7 @@ impl Overview {
         let wanted = rows(app.rows.len().max(1) + 2);
         let chart = left.saturating_sub(gap).saturating_sub(wanted).min(14);
         let chart = if chart >= 7 { chart } else { 0 };
+        let (gap, chart) = if compact { (0, 0) } else { (gap, chart) };
         let top = area.y + host;
         let full = Rect {
             x: area.x,

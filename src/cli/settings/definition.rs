@@ -1,0 +1,69 @@
+//! Everything that can be set, in one list: the configuration file, the environment, `config print` and the reference
+//! are made from it.
+
+/// How a setting is written in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Switch,
+}
+
+#[derive(Debug)]
+pub struct SettingDef {
+    /// Its key in the configuration file.
+    pub name: &'static str,
+    pub kind: Kind,
+    pub variable: &'static str,
+    pub flag: &'static str,
+    /// What holds where nothing is said, as a phrase: `1s`, `by the locale`.
+    pub default: &'static str,
+    /// As it would be written: `"1s"`.
+    pub example: &'static str,
+    /// What it is, without a period.
+    pub help: &'static str,
+}
+
+pub const INTERVAL: SettingDef = SettingDef {
+    name: "interval",
+    kind: Kind::Text,
+    variable: "GPUTOP_INTERVAL",
+    flag: "--interval",
+    default: "1s",
+    example: "\"1s\"",
+    help: "Time between samples, from 100ms to 1h: `1s`, `500ms`, `2m`",
+};
+
+pub const THEME: SettingDef = SettingDef {
+    name: "theme",
+    kind: Kind::Text,
+    variable: "GPUTOP_THEME",
+    flag: "--theme",
+    default: "auto",
+    example: "\"light\"",
+    help: "Colours, by the name of a theme; `auto` looks at NO_COLOR, COLORTERM and TERM",
+};
+
+pub const DENSITY: SettingDef = SettingDef {
+    name: "density",
+    kind: Kind::Text,
+    variable: "GPUTOP_DENSITY",
+    flag: "--density",
+    default: "normal",
+    example: "\"compact\"",
+    help: "`compact`: the overview is its tables, without the host's line, charts and blank lines; or `normal`",
+};
+
+pub const ASCII: SettingDef = SettingDef {
+    name: "ascii",
+    kind: Kind::Switch,
+    variable: "GPUTOP_ASCII",
+    flag: "--ascii",
+    default: "by the locale",
+    example: "true",
+    help: "Draw with ASCII characters only (`true`), or with all of Unicode whatever the locale says (`false`)",
+};
+
+pub const SETTINGS: &[&SettingDef] = &[&INTERVAL, &THEME, &DENSITY, &ASCII];
+
+/// The table of the file that binds keys.
+pub const KEYS: &str = "keys";

@@ -1,0 +1,293 @@
+//! The configuration file: where it is, and what is written in it, with the line of everything.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::definition::{KEYS, Kind, SETTINGS, SettingDef};
+use super::error::{Origin, SettingError};
+use super::written::Raw;
+use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
+use crate::tui::keymap::Binding;
+
+/// Names another file than the one in the configuration directory; the flag `--config` comes first.
+pub const VARIABLE: &str = "GPUTOP_CONFIG";
+
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Where the configuration would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub path: PathBuf,
+    /// The user named it: then it must be there.
+    is_named: bool,
+}
+
+impl Place {
+    /// By flag, by variable, else in the directory that the XDG rules say; `None` for a user without a home.
+    pub fn find(flag: Option<&Path>) -> Option<Self> {
+        let variable = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+        if let Some(path) = flag
+            .map(Path::to_owned)
+            .or_else(|| Some(variable()?.into()))
+        {
+            return Some(Self {
+                path,
+                is_named: true,
+            });
+        }
+        let folder = etcetera::choose_base_strategy().ok()?.config_dir();
+        Some(Self {
+            path: folder.join("gputop").join("config.toml"),
+            is_named: false,
+        })
+    }
+}
+
+/// What is written in the file, not yet understood.
+#[derive(Debug, Default)]
+pub struct ConfigFile {
+    pub values: Vec<(&'static SettingDef, Raw, Origin)>,
+    pub bindings: Vec<(Binding, Origin)>,
+}
+
+impl ConfigFile {
+    /// A file that is not there is empty, unless the user named it.
+    ///
+    /// # Errors
+    /// One sentence on the first thing that is wrong.
+    pub fn read(place: &Place) -> Result<Self, SettingError> {
+        match read_text("configuration", &place.path) {
+            Ok(text) => Self::parse(&place.path, &text),
+            Err(SettingError::Unreadable { why, .. }) if is_absent(&why) && !place.is_named => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, SettingError> {
+        let lines = Lines { path, text };
+        let table = DeTable::parse(text).map_err(|error| SettingError::Syntax {
+            origin: lines.at(error.span().unwrap_or(0..0)),
+            what: error.message().replace('\n', ", "),
+        })?;
+        let mut file = Self::default();
+        for (key, value) in table.get_ref() {
+            let name = key.get_ref();
+            let here = lines.at(key.span());
+            if name == KEYS {
+                file.bindings = bindings(value, &lines)?;
+            } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
+                file.values.push((def, raw(def, value, &here)?, here));
+            } else {
+                let names = SETTINGS.iter().map(|def| def.name).chain([KEYS]);
+                return Err(SettingError::UnknownKey {
+                    origin: here,
+                    key: quoted(name),
+                    instead: instead_of(name, names),
+                });
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// A file that a person wrote; `what` it is, for the sentence when it cannot be read.
+pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
+    let mut text = String::new();
+    let read = |file: File| file.take(MOST_BYTES + 1).read_to_string(&mut text);
+    let path = path.to_owned();
+    match File::open(&path).and_then(read) {
+        Ok(read) if read as u64 > MOST_BYTES => Err(SettingError::TooLarge { what, path }),
+        Ok(_) => Ok(text),
+        Err(why) => Err(SettingError::Unreadable { what, path, why }),
+    }
+}
+
+fn is_absent(why: &io::Error) -> bool {
+    matches!(
+        why.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Knows the line of a place in the text.
+struct Lines<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Lines<'_> {
+    fn at(&self, span: Range<usize>) -> Origin {
+        let before = self.text.as_bytes().iter().take(span.start);
+        Origin::File {
+            path: self.path.to_owned(),
+            line: before.filter(|byte| **byte == b'\n').count() + 1,
+        }
+    }
+}
+
+fn raw(def: &SettingDef, value: &Spanned<DeValue<'_>>, here: &Origin) -> Result<Raw, SettingError> {
+    let raw = match (def.kind, value.get_ref()) {
+        (Kind::Text, DeValue::String(text)) => Some(Raw::Text(text.to_string())),
+        (Kind::Switch, DeValue::Boolean(is_on)) => Some(Raw::Switch(*is_on)),
+        _ => None,
+    };
+    raw.ok_or_else(|| {
+        let wanted = match def.kind {
+            Kind::Text => format!("a text such as {}", def.example),
+            Kind::Switch => "true or false".to_owned(),
+        };
+        wrong_kind(def.name, value, wanted, here)
+    })
+}
+
+fn bindings(
+    table: &Spanned<DeValue<'_>>,
+    lines: &Lines<'_>,
+) -> Result<Vec<(Binding, Origin)>, SettingError> {
+    let DeValue::Table(keys) = table.get_ref() else {
+        let wanted = "a table of actions: [keys], then quit = \"x\"".to_owned();
+        return Err(wrong_kind(KEYS, table, wanted, &lines.at(table.span())));
+    };
+    let mut bindings = Vec::new();
+    for (action, keys) in keys {
+        let here = lines.at(action.span());
+        let names = key_names(keys.get_ref()).ok_or_else(|| {
+            let wanted = "a key such as \"x\", or a list such as [\"x\", \"f10\"]".to_owned();
+            wrong_kind(action.get_ref(), keys, wanted, &here)
+        })?;
+        let binding = Binding {
+            action: action.get_ref().to_string(),
+            keys: names,
+        };
+        bindings.push((binding, here));
+    }
+    Ok(bindings)
+}
+
+/// One key or a list of them.
+fn key_names(value: &DeValue<'_>) -> Option<Vec<String>> {
+    if let DeValue::Array(list) = value {
+        let names = list.iter().map(|key| key.get_ref().as_str());
+        return names.map(|name| name.map(str::to_owned)).collect();
+    }
+    Some(vec![value.as_str()?.to_owned()])
+}
+
+fn wrong_kind(
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    wanted: String,
+    here: &Origin,
+) -> SettingError {
+    SettingError::WrongKind {
+        origin: here.clone(),
+        key: quoted(key),
+        found: match value.get_ref() {
+            DeValue::String(_) => "a text",
+            DeValue::Integer(_) | DeValue::Float(_) => "a number",
+            DeValue::Boolean(true) => "true",
+            DeValue::Boolean(false) => "false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        },
+        wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        ConfigFile::parse(Path::new("c.toml"), text)
+            .expect_err(text)
+            .to_string()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_configuration_or_one_line(text in "(keys|theme|[a-z.]|[\"'=\\[\\]{}#,0-9\n -]|\\PC){0,60}") {
+            if let Err(error) = ConfigFile::parse(Path::new("c.toml"), &text) {
+                let sentence = error.to_string();
+                proptest::prop_assert_eq!(sentence.lines().count(), 1, "{}", sentence);
+            }
+        }
+    }
+
+    #[test]
+    fn everything_is_read_with_its_line() {
+        let text =
+            "# mine\ninterval = \"2s\"\nascii = true\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n";
+        let file = ConfigFile::parse(Path::new("c.toml"), text).expect("a configuration");
+        let told: Vec<String> = file
+            .values
+            .iter()
+            .map(|(def, raw, origin)| format!("{} = {raw} ({origin})", def.name))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "ascii = true (c.toml, line 3)",
+                "interval = \"2s\" (c.toml, line 2)"
+            ]
+        );
+        let keys: Vec<_> = file.bindings.iter().map(|(b, _)| b.keys.len()).collect();
+        assert_eq!(keys, [1, 2]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_sentence_with_its_line() {
+        for (text, sentence) in [
+            (
+                "\nintervall = \"1s\"",
+                "c.toml, line 2: there is no key `intervall`; did you mean `interval`?",
+            ),
+            (
+                "\"a\\u001b[31m\\nb\" = 1",
+                "c.toml, line 1: there is no key `a^[[31m^Jb`; there are interval, theme, density, ascii, keys",
+            ),
+            (
+                "colour = 1",
+                "c.toml, line 1: there is no key `colour`; there are interval, theme, density, ascii, keys",
+            ),
+            (
+                "theme = \"dark\"\ninterval = 1",
+                "c.toml, line 2: `interval` is a number; wanted is a text such as \"1s\"",
+            ),
+            (
+                "ascii = \"yes\"",
+                "c.toml, line 1: `ascii` is a text; wanted is true or false",
+            ),
+            (
+                "theme = [\"dark\"]",
+                "c.toml, line 1: `theme` is a list; wanted is a text such as \"light\"",
+            ),
+            (
+                "keys = 3",
+                "c.toml, line 1: `keys` is a number; wanted is a table of actions: [keys], then quit = \"x\"",
+            ),
+            (
+                "[keys]\n\nquit = [\"q\", 1]",
+                "c.toml, line 3: `quit` is a list; wanted is a key such as \"x\", or a list such as [\"x\", \"f10\"]",
+            ),
+        ] {
+            assert_eq!(wrong(text), sentence);
+        }
+        let syntax = wrong("theme = \"dark\"\ninterval = soon");
+        assert!(
+            syntax.starts_with("c.toml, line 2: this is not valid TOML: "),
+            "{syntax}"
+        );
+        assert_eq!(syntax.lines().count(), 1);
+    }
+}

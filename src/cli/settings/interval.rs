@@ -1,0 +1,43 @@
+//! The time between samples.
+
+use color_eyre::Result;
+use color_eyre::eyre::{WrapErr, bail};
+use jiff::SignedDuration;
+
+use crate::model::text::quoted;
+use crate::model::units::Millis;
+
+/// `1s`, `500ms`, `2m`: from 100 ms, below which NVML costs more than it tells, to an hour.
+pub fn parse(text: &str) -> Result<Millis> {
+    let span: SignedDuration = text
+        .parse()
+        .wrap_err_with(|| format!("`{}` is no time; write 1s, 500ms or 2m", quoted(text)))?;
+    match u64::try_from(span.as_millis()) {
+        Ok(ms @ 100..=3_600_000) => Ok(Millis(ms)),
+        _ => bail!("an interval of {text} is out of range; from 100ms to 1h"),
+    }
+}
+
+/// Clap wants a plain error.
+pub fn interval_argument(text: &str) -> Result<Millis, String> {
+    parse(text).map_err(|report| report.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_bounded_and_explained() {
+        assert_eq!(parse("1s").expect("a second"), Millis(1_000));
+        assert_eq!(parse("250ms").expect("a quarter"), Millis(250));
+        assert_eq!(parse("1m30s").expect("ninety"), Millis(90_000));
+        for wrong in ["", "1", "0s", "-1s", "5ms", "2h", "soon"] {
+            let error = interval_argument(wrong).expect_err(wrong);
+            assert!(
+                error.contains("write 1s") || error.contains("from 100ms"),
+                "{wrong}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! From what the user wrote to what the program needs.
+//!
+//! [`Written`] is every flag, variable and line of the file, with where it stood; [`Settings`] is what follows from it,
+//! with nothing left open. One list says what can be set: [`definition::SETTINGS`].
+
+mod args;
+pub mod definition;
+mod error;
+mod file;
+mod interval;
+mod terminal;
+mod themes;
+mod written;
+
+use std::path::PathBuf;
+
+use color_eyre::Result;
+use jiff::tz::TimeZone;
+
+pub use args::SharedArgs;
+pub use error::{Origin, SettingError};
+pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
+pub use interval::interval_argument;
+pub use terminal::{TerminalEnvironment, has_terminal};
+pub use themes::Themes;
+pub use written::Raw;
+
+use self::definition::{ASCII, DENSITY, INTERVAL, SettingDef, THEME};
+use self::file::ConfigFile;
+use self::themes::AUTO;
+use self::written::Written;
+use crate::collect::agent;
+pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
+use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
+use crate::model::units::Millis;
+use crate::tui::app::{App, Recording};
+use crate::tui::chrome::interval_words;
+use crate::tui::colours::Colours;
+use crate::tui::density::{DENSITIES, Density};
+use crate::tui::keymap::{Binding, DEFAULT, Keymap};
+use crate::tui::theme::Theme;
+
+const DEFAULT_INTERVAL: Millis = Millis(1_000);
+
+/// What the program needs to know of its user's wishes.
+pub struct Settings {
+    pub interval: Millis,
+    pub theme: Theme,
+    pub keymap: Keymap,
+    pub density: Density,
+    theme_name: String,
+    written: Written,
+}
+
+impl Settings {
+    /// From the flags given, the environment of this process and the configuration file.
+    ///
+    /// # Errors
+    /// With one sentence: where it is written, and what is wrong there.
+    pub fn read(args: &SharedArgs, interval: Option<Millis>) -> Result<Self, SettingError> {
+        let place = Place::find(args.config.as_deref());
+        let file = match &place {
+            Some(place) => ConfigFile::read(place)?,
+            None => ConfigFile::default(),
+        };
+        let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+        let written = Written::merge(args.written(interval), &variable, file)?;
+        let themes = place.map_or_else(Themes::default, |place| Themes::beside(&place.path));
+        let terminal = TerminalEnvironment::read();
+        Self::resolve(written, &themes, &terminal, TimeZone::system())
+    }
+
+    fn resolve(
+        written: Written,
+        themes: &Themes,
+        terminal: &TerminalEnvironment,
+        zone: TimeZone,
+    ) -> Result<Self, SettingError> {
+        let theme_name = written.text(&THEME).unwrap_or(AUTO).to_owned();
+        let colours = match theme_name.as_str() {
+            AUTO => Colours::built_in(terminal.palette()),
+            name => themes.find(name, &written.origin(&THEME))?,
+        };
+        let ascii = written.switch(&ASCII).unwrap_or(!terminal.is_utf8());
+        Ok(Self {
+            interval: written_interval(&written)?,
+            theme: Theme::with(colours, ascii, zone),
+            keymap: keymap(&written.bindings)?,
+            density: density(&written)?,
+            theme_name,
+            written,
+        })
+    }
+
+    /// An app that shows what this user sees best.
+    pub fn app(&self, recording: Option<Recording>) -> App {
+        let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
+        app.density = self.density;
+        app
+    }
+
+    /// Every setting as it holds, as TOML would have it, and where it was written.
+    pub fn in_force(&self) -> Vec<(&'static SettingDef, Raw, Origin)> {
+        let interval = Raw::Text(interval_words(self.interval));
+        let theme = Raw::Text(self.theme_name.clone());
+        let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
+        let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
+        let values: [(&'static SettingDef, Raw); 4] = [
+            (&INTERVAL, interval),
+            (&THEME, theme),
+            (&DENSITY, Raw::Text(density.to_owned())),
+            (&ASCII, ascii),
+        ];
+        let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
+        values.into_iter().map(with_origin).collect()
+    }
+
+    /// Where the keys of an action were written.
+    pub fn origin_of_keys(&self, action: &str) -> Origin {
+        origin_of(&self.written.bindings, action).unwrap_or(Origin::Default)
+    }
+}
+
+fn written_interval(written: &Written) -> Result<Millis, SettingError> {
+    let Some(text) = written.text(&INTERVAL) else {
+        return Ok(DEFAULT_INTERVAL);
+    };
+    interval::parse(text).map_err(|report| SettingError::Value {
+        origin: written.origin(&INTERVAL),
+        what: report.to_string(),
+    })
+}
+
+fn density(written: &Written) -> Result<Density, SettingError> {
+    let Some(text) = written.text(&DENSITY) else {
+        return Ok(Density::default());
+    };
+    Density::named(text).ok_or_else(|| SettingError::Value {
+        origin: written.origin(&DENSITY),
+        what: format!(
+            "there is no density `{}`; {}",
+            quoted(text),
+            instead_of(text, DENSITIES.iter().map(|(name, _)| *name))
+        ),
+    })
+}
+
+fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
+    let own: Vec<Binding> = bindings
+        .iter()
+        .map(|(binding, _)| binding.clone())
+        .collect();
+    Keymap::with(DEFAULT, &own).map_err(|what| {
+        let line = |action| origin_of(bindings, action);
+        SettingError::Keymap {
+            origin: what
+                .actions()
+                .into_iter()
+                .find_map(line)
+                .unwrap_or(Origin::Default),
+            what,
+        }
+    })
+}
+
+fn origin_of(bindings: &[(Binding, Origin)], action: &str) -> Option<Origin> {
+    let (_, origin) = bindings.iter().find(|(b, _)| quoted(&b.action) == action)?;
+    Some(origin.clone())
+}
+
+/// What the collectors are started with.
+pub fn agent_options(interval: Millis) -> agent::Options {
+    agent::Options {
+        interval,
+        library: std::env::var_os(LIBRARY_VARIABLE),
+        proc_root: PathBuf::from("/proc"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::Palette;
+
+    #[test]
+    fn colours_follow_the_environment() {
+        let environment = |no_color: Option<&str>, colorterm: &str, term: &str, locale: &str| {
+            TerminalEnvironment {
+                no_color: no_color.map(Into::into),
+                colorterm: colorterm.into(),
+                term: term.into(),
+                locale: locale.into(),
+            }
+        };
+        let table = [
+            (
+                environment(Some("1"), "truecolor", "xterm-256color", "en_US.UTF-8"),
+                Palette::None,
+                false,
+            ),
+            (
+                environment(Some(""), "truecolor", "xterm-256color", "en_US.UTF-8"),
+                Palette::Dark,
+                false,
+            ),
+            (
+                environment(None, "", "screen", "C.utf8"),
+                Palette::Sixteen,
+                false,
+            ),
+            (environment(None, "", "dumb", "C"), Palette::None, true),
+            (environment(None, "", "xterm", ""), Palette::Sixteen, true),
+        ];
+        for (environment, palette, ascii) in table {
+            let settings = Settings::resolve(
+                Written::default(),
+                &Themes::default(),
+                &environment,
+                TimeZone::UTC,
+            );
+            let theme = settings.expect("defaults").theme;
+            assert_eq!(theme.colours, Colours::built_in(palette), "{environment:?}");
+            assert_eq!(
+                theme.glyphs == crate::tui::theme::ASCII,
+                ascii,
+                "{environment:?}"
+            );
+        }
+    }
+}

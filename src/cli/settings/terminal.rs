@@ -1,0 +1,59 @@
+//! What the environment says about drawing.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+use crate::tui::theme::Palette;
+
+#[derive(Debug, Clone, Default)]
+pub struct TerminalEnvironment {
+    pub no_color: Option<OsString>,
+    pub colorterm: String,
+    pub term: String,
+    /// The first that is set of LC_ALL, LC_CTYPE, LANG.
+    pub locale: String,
+}
+
+impl TerminalEnvironment {
+    pub fn read() -> Self {
+        let text = |name: &str| std::env::var(name).unwrap_or_default();
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .iter()
+            .map(|name| text(name))
+            .find(|value| !value.is_empty());
+        Self {
+            no_color: std::env::var_os("NO_COLOR"),
+            colorterm: text("COLORTERM"),
+            term: text("TERM"),
+            locale: locale.unwrap_or_default(),
+        }
+    }
+
+    pub fn is_utf8(&self) -> bool {
+        let locale = self.locale.to_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    }
+
+    pub fn palette(&self) -> Palette {
+        if self
+            .no_color
+            .as_ref()
+            .is_some_and(|value| !value.is_empty())
+            || self.term == "dumb"
+        {
+            return Palette::None;
+        }
+        let many = matches!(self.colorterm.as_str(), "truecolor" | "24bit")
+            || self.term.ends_with("-direct");
+        if many {
+            Palette::Dark
+        } else {
+            Palette::Sixteen
+        }
+    }
+}
+
+/// True when there is a person to show a screen to.
+pub fn has_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}

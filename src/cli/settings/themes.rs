@@ -1,0 +1,72 @@
+//! Themes by name: the user's own, in `themes/NAME.toml` beside the configuration, then those that are built in.
+
+use std::path::{Path, PathBuf};
+
+use super::definition::THEME;
+use super::error::{Origin, SettingError};
+use super::file::read_text;
+use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
+use crate::tui::colours::Colours;
+use crate::tui::palette::{PALETTES, Palette};
+
+/// The theme that the terminal decides.
+pub const AUTO: &str = "auto";
+
+#[derive(Debug, Default)]
+pub struct Themes {
+    folder: Option<PathBuf>,
+}
+
+impl Themes {
+    pub fn beside(config: &Path) -> Self {
+        Self {
+            folder: config.parent().map(|folder| folder.join("themes")),
+        }
+    }
+
+    /// The names of the user's own.
+    pub fn own(&self) -> Vec<String> {
+        let folder = self.folder.as_deref().and_then(|f| f.read_dir().ok());
+        let files = folder.into_iter().flatten().flatten();
+        let mut names: Vec<String> = files
+            .filter_map(|file| Some(file.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// # Errors
+    /// When there is none of this name, or the user's own cannot be understood.
+    pub fn find(&self, name: &str, origin: &Origin) -> Result<Colours, SettingError> {
+        let own = self.own();
+        if own.iter().any(|known| known == name) {
+            return self.read(name);
+        }
+        let names = || {
+            let built_in = PALETTES.iter().map(|def| def.name);
+            built_in.chain([AUTO]).chain(own.iter().map(String::as_str))
+        };
+        let palette = Palette::named(name).ok_or_else(|| SettingError::Value {
+            origin: origin.clone(),
+            what: format!(
+                "there is no {} `{}`; {}",
+                THEME.name,
+                quoted(name),
+                instead_of(name, names())
+            ),
+        })?;
+        Ok(Colours::built_in(palette))
+    }
+
+    /// One of the user's own.
+    ///
+    /// # Errors
+    /// When it cannot be read or understood.
+    pub fn read(&self, name: &str) -> Result<Colours, SettingError> {
+        let folder = self.folder.as_deref().unwrap_or(Path::new(""));
+        let path = folder.join(format!("{name}.toml"));
+        let text = read_text("theme", &path)?;
+        Colours::parse(&text).map_err(|what| SettingError::Theme { path, what })
+    }
+}

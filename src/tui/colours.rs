@@ -1,0 +1,279 @@
+//! The look of every role, read from a theme in TOML:
+//!
+//! ```toml
+//! base = "dark"                                # a built-in theme that says what is left out here
+//! dim = "#8a8f98"
+//! title = { fg = "light-blue", bold = true }   # also bg, reversed, underlined
+//! text = "default"                             # as the terminal shows it
+//! ```
+
+use std::ops::Range;
+
+use ratatui::style::{Color, Modifier, Style};
+use thiserror::Error;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::palette::{PALETTES, Palette};
+use super::role::{ROLES, Role};
+use crate::model::spelling::instead_of;
+use crate::model::text::quoted;
+
+/// The key that names the theme to begin with.
+const BASE: &str = "base";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Colours([Style; ROLES.len()]);
+
+/// What is wrong with a theme; where that is one line, which.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ThemeError {
+    #[error("line {line}: this is not valid TOML: {what}")]
+    Syntax { line: usize, what: String },
+    #[error("line {line}: there is no role `{name}`; {instead}")]
+    UnknownRole {
+        line: usize,
+        name: String,
+        instead: String,
+    },
+    #[error("line {line}: there is no theme `{name}` to begin with; {instead}")]
+    UnknownBase {
+        line: usize,
+        name: String,
+        instead: String,
+    },
+    #[error(
+        "line {line}: `{colour}` of `{role}` is no colour: \"#8a8f98\", one of the 16 such as \"light-red\", a number to 255 as \"208\", or \"default\""
+    )]
+    Colour {
+        line: usize,
+        role: String,
+        colour: String,
+    },
+    #[error(
+        "line {line}: `{role}` is neither a colour in quotes nor a look such as {{ fg = \"#8a8f98\", bold = true }}"
+    )]
+    Look { line: usize, role: String },
+    #[error(
+        "line {line}: a look has no `{key}`, only fg and bg, each a colour in quotes, and bold, reversed, underlined, each true or false"
+    )]
+    Part { line: usize, key: String },
+    #[error("nothing is said of {0}; say it, or begin with another theme: base = \"dark\"")]
+    Missing(String),
+}
+
+impl Default for Colours {
+    /// Everything as the terminal shows it.
+    fn default() -> Self {
+        Self([Style::new(); ROLES.len()])
+    }
+}
+
+impl Colours {
+    pub fn built_in(palette: Palette) -> Self {
+        // A test holds that each can be read.
+        Self::parse(palette.def().text).unwrap_or_default()
+    }
+
+    pub fn style(&self, role: Role) -> Style {
+        self.0[role as usize]
+    }
+
+    /// # Errors
+    /// One sentence on the first thing that is wrong.
+    pub fn parse(text: &str) -> Result<Self, ThemeError> {
+        let line = |span: Range<usize>| {
+            let before = text.as_bytes().iter().take(span.start);
+            before.filter(|byte| **byte == b'\n').count() + 1
+        };
+        let table = DeTable::parse(text).map_err(|error| ThemeError::Syntax {
+            line: line(error.span().unwrap_or(0..0)),
+            what: error.message().replace('\n', ", "),
+        })?;
+        let mut looks: [Option<Style>; ROLES.len()] = [None; ROLES.len()];
+        for (key, value) in table.get_ref() {
+            let (name, line) = (key.get_ref(), line(key.span()));
+            if name == BASE {
+                let base = base(value, line)?;
+                for (look, style) in looks.iter_mut().zip(base.0) {
+                    look.get_or_insert(style);
+                }
+                continue;
+            }
+            let Some(at) = ROLES.iter().position(|def| def.name == name) else {
+                let names = ROLES.iter().map(|def| def.name).chain([BASE]);
+                return Err(ThemeError::UnknownRole {
+                    line,
+                    name: quoted(name),
+                    instead: instead_of(name, names),
+                });
+            };
+            looks[at] = Some(look(name, value.get_ref(), line)?);
+        }
+        whole(looks)
+    }
+}
+
+fn whole(looks: [Option<Style>; ROLES.len()]) -> Result<Colours, ThemeError> {
+    let missing: Vec<String> = ROLES
+        .iter()
+        .zip(looks)
+        .filter(|(_, look)| look.is_none())
+        .map(|(def, _)| format!("`{}`", def.name))
+        .collect();
+    if missing.is_empty() {
+        Ok(Colours(looks.map(Option::unwrap_or_default)))
+    } else {
+        Err(ThemeError::Missing(missing.join(", ")))
+    }
+}
+
+fn base(value: &Spanned<DeValue<'_>>, line: usize) -> Result<Colours, ThemeError> {
+    let name = value.get_ref().as_str().unwrap_or_default();
+    let palette = Palette::named(name).ok_or_else(|| ThemeError::UnknownBase {
+        line,
+        name: quoted(name),
+        instead: instead_of(name, PALETTES.iter().map(|def| def.name)),
+    })?;
+    Ok(Colours::built_in(palette))
+}
+
+/// A colour alone, or a table of what makes a look.
+fn look(role: &str, value: &DeValue<'_>, line: usize) -> Result<Style, ThemeError> {
+    if let Some(text) = value.as_str() {
+        return Ok(colour(role, text, line)?.map_or_else(Style::new, |fg| Style::new().fg(fg)));
+    }
+    let parts = value.as_table().ok_or_else(|| ThemeError::Look {
+        line,
+        role: role.to_owned(),
+    })?;
+    let mut style = Style::new();
+    for (key, value) in parts {
+        let (key, value) = (key.get_ref().as_ref(), value.get_ref());
+        match (key, value.as_str(), value.as_bool()) {
+            ("fg", Some(text), _) => style.fg = colour(role, text, line)?,
+            ("bg", Some(text), _) => style.bg = colour(role, text, line)?,
+            ("bold", _, Some(is_on)) => style = with(style, Modifier::BOLD, is_on),
+            ("reversed", _, Some(is_on)) => style = with(style, Modifier::REVERSED, is_on),
+            ("underlined", _, Some(is_on)) => style = with(style, Modifier::UNDERLINED, is_on),
+            _ => {
+                return Err(ThemeError::Part {
+                    line,
+                    key: quoted(key),
+                });
+            }
+        }
+    }
+    Ok(style)
+}
+
+fn with(style: Style, modifier: Modifier, is_on: bool) -> Style {
+    if is_on {
+        style.add_modifier(modifier)
+    } else {
+        style
+    }
+}
+
+/// `None` is the terminal's own.
+fn colour(role: &str, text: &str, line: usize) -> Result<Option<Color>, ThemeError> {
+    if text == "default" {
+        return Ok(None);
+    }
+    let wrong = |_| ThemeError::Colour {
+        line,
+        role: role.to_owned(),
+        colour: quoted(text),
+    };
+    text.parse().map(Some).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_theme_or_one_line(text in "(base|warn|fg|[\"'=\\[\\]{}#,0-9a-f\n -]|\\PC){0,60}") {
+            if let Err(error) = Colours::parse(&text) {
+                let sentence = error.to_string();
+                proptest::prop_assert_eq!(sentence.lines().count(), 1, "{}", sentence);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_built_in_can_be_read() {
+        for def in PALETTES {
+            assert!(
+                Colours::parse(def.text).is_ok(),
+                "{}: {:?}",
+                def.name,
+                Colours::parse(def.text)
+            );
+            assert_eq!(def.palette.def().name, def.name);
+            assert_eq!(Palette::named(def.name), Some(def.palette));
+        }
+        assert_eq!(Palette::named("colorblind"), Some(Palette::ColourBlind));
+    }
+
+    #[test]
+    fn a_theme_of_ones_own_may_begin_with_another() {
+        let text = "warn = { fg = \"208\", underlined = true }\nbase = \"dark\"\ndim = \"default\"";
+        let own = Colours::parse(text).expect("a theme");
+        let dark = Colours::built_in(Palette::Dark);
+        let warn = Style::new().fg(Color::Indexed(208));
+        assert_eq!(
+            own.style(Role::Warn),
+            warn.add_modifier(Modifier::UNDERLINED)
+        );
+        assert_eq!(own.style(Role::Dim), Style::new());
+        assert_eq!(own.style(Role::Bad), dark.style(Role::Bad));
+    }
+
+    #[test]
+    fn a_wrong_theme_is_one_clear_sentence() {
+        for (text, sentence) in [
+            (
+                "\nwran = \"red\"",
+                "line 2: there is no role `wran`; did you mean `warn`?",
+            ),
+            (
+                "base = \"drak\"",
+                "line 1: there is no theme `drak` to begin with; did you mean `dark`?",
+            ),
+            (
+                "dim = 3",
+                "line 1: `dim` is neither a colour in quotes nor a look such as { fg = \"#8a8f98\", bold = true }",
+            ),
+            (
+                "dim = \"#12\"",
+                "line 1: `#12` of `dim` is no colour: \"#8a8f98\", one of the 16 such as \"light-red\", a number to 255 as \"208\", or \"default\"",
+            ),
+            (
+                "dim = { blink = true }",
+                "line 1: a look has no `blink`, only fg and bg, each a colour in quotes, and bold, reversed, underlined, each true or false",
+            ),
+        ] {
+            let error = Colours::parse(text).expect_err(text).to_string();
+            assert_eq!(error, sentence);
+        }
+        let mono = Palette::None.def().text;
+        let lacking: String = mono
+            .lines()
+            .filter(|line| !line.starts_with("idle") && !line.starts_with("bad"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(
+            Colours::parse(&lacking)
+                .expect_err("two missing")
+                .to_string(),
+            "nothing is said of `bad`, `idle`; say it, or begin with another theme: base = \"dark\""
+        );
+        let syntax = Colours::parse("dim = ").expect_err("no TOML").to_string();
+        assert!(
+            syntax.starts_with("line 1: this is not valid TOML"),
+            "{syntax}"
+        );
+    }
+}

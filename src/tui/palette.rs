@@ -1,0 +1,77 @@
+//! The themes that are built in, in one list; each is a file in `assets/themes`.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Palette {
+    Dark,
+    Light,
+    /// For an eye that confuses red and green.
+    ColourBlind,
+    /// The terminal's own 16 colours, whatever they are.
+    Sixteen,
+    None,
+}
+
+#[derive(Debug)]
+pub struct PaletteDef {
+    pub palette: Palette,
+    pub name: &'static str,
+    /// What people also call it.
+    pub aliases: &'static [&'static str],
+    /// For whom it is, as a phrase without a period.
+    pub help: &'static str,
+    /// What [`Colours::parse`](super::colours::Colours::parse) reads.
+    pub text: &'static str,
+}
+
+pub const PALETTES: &[PaletteDef] = &[
+    PaletteDef {
+        palette: Palette::Dark,
+        name: "dark",
+        aliases: &[],
+        help: "24-bit colours for a dark background",
+        text: include_str!("../../assets/themes/dark.toml"),
+    },
+    PaletteDef {
+        palette: Palette::Light,
+        name: "light",
+        aliases: &[],
+        help: "24-bit colours for a light background",
+        text: include_str!("../../assets/themes/light.toml"),
+    },
+    PaletteDef {
+        palette: Palette::ColourBlind,
+        name: "colour-blind",
+        aliases: &["color-blind", "colourblind", "colorblind"],
+        help: "24-bit colours for a dark background and an eye that confuses red and green",
+        text: include_str!("../../assets/themes/colour-blind.toml"),
+    },
+    PaletteDef {
+        palette: Palette::Sixteen,
+        name: "16",
+        aliases: &[],
+        help: "the terminal's own 16 colours",
+        text: include_str!("../../assets/themes/16.toml"),
+    },
+    PaletteDef {
+        palette: Palette::None,
+        name: "mono",
+        aliases: &["none"],
+        help: "no colour: bold and reversed text",
+        text: include_str!("../../assets/themes/mono.toml"),
+    },
+];
+
+impl Palette {
+    pub fn named(name: &str) -> Option<Self> {
+        let is_called = |def: &&PaletteDef| def.name == name || def.aliases.contains(&name);
+        Some(PALETTES.iter().find(is_called)?.palette)
+    }
+
+    pub fn def(self) -> &'static PaletteDef {
+        // A test holds that each is listed.
+        PALETTES
+            .iter()
+            .find(|def| def.palette == self)
+            .unwrap_or(&PALETTES[0])
+    }
+}

@@ -1,0 +1,288 @@
+//! The configuration as a user meets it: where it is looked for, what comes first, and what is said of a mistake.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{Outcome, dashboard, gputop, wait_until};
+use crate::tables::gpu_shows;
+use crate::terminal::Launch;
+
+/// A home with a configuration in it.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new(text: &str) -> Self {
+        let home = Self(tempfile::tempdir().unwrap());
+        home.write("config.toml", text);
+        home
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.folder().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("gputop")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder().join("config.toml")
+    }
+
+    /// Runs a subcommand in it, with these variables.
+    fn run(&self, variables: &[(&str, &str)], args: &[&str]) -> Outcome {
+        let mut command = gputop(args);
+        command.env("XDG_CONFIG_HOME", self.0.path());
+        command.envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        Outcome {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn assert_wrong(&self, sentence: &str) {
+        self.run(&[], &["config", "check"])
+            .assert_refused(2, sentence);
+    }
+}
+
+/// The line of a setting in what `config print` says.
+fn line<'a>(printed: &'a Outcome, name: &str) -> &'a str {
+    assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""));
+    let begin = format!("{name} = ");
+    let mut lines = printed.out.lines();
+    lines.find(|line| line.starts_with(&begin)).unwrap()
+}
+
+#[test]
+fn flags_come_before_the_environment_and_that_before_the_file() {
+    let home = Home::new("interval = \"2s\"\ntheme = \"light\"\nascii = true\n");
+    let path = home.config().display().to_string();
+    let variables = [("GPUTOP_INTERVAL", "3s"), ("GPUTOP_THEME", "16")];
+    let printed = home.run(&variables, &["config", "print", "--theme", "dark"]);
+    assert_eq!(
+        line(&printed, "interval"),
+        "interval = \"3s\"  # GPUTOP_INTERVAL"
+    );
+    assert_eq!(line(&printed, "theme"), "theme = \"dark\"  # --theme");
+    assert_eq!(
+        line(&printed, "ascii"),
+        format!("ascii = true  # {path}, line 3")
+    );
+    assert_eq!(line(&printed, "quit"), "quit = [\"q\"]  # default");
+    let printed = home.run(&[], &["config", "print"]);
+    assert_eq!(
+        line(&printed, "theme"),
+        format!("theme = \"light\"  # {path}, line 2")
+    );
+}
+
+#[test]
+fn what_is_printed_is_a_configuration() {
+    let printed = Home::new("").run(&[], &["config", "print"]);
+    assert_eq!(
+        line(&printed, "ascii"),
+        "ascii = false  # default, by the locale"
+    );
+    let again = Home::new(&printed.out);
+    let checked = again.run(&[], &["config", "check"]);
+    assert_eq!(
+        checked.out,
+        format!("{} is right\n", again.config().display())
+    );
+    assert_eq!(checked.code, Some(0));
+}
+
+#[test]
+fn where_it_is_can_be_said_in_three_ways() {
+    let home = Home::new("interval = \"2s\"\n");
+    home.write("other.toml", "interval = \"3s\"\n");
+    home.write("third.toml", "interval = \"4s\"\n");
+    let path = |name: &str| home.folder().join(name).display().to_string();
+    let (other, third) = (path("other.toml"), path("third.toml"));
+    let variable = [("GPUTOP_CONFIG", other.as_str())];
+    for (variables, flag, shown) in [
+        (&[][..], &[][..], &path("config.toml")),
+        (&variable, &[], &other),
+        (&variable, &["--config", &third], &third),
+        (&[("GPUTOP_CONFIG", "")], &[], &path("config.toml")),
+    ] {
+        let told = home.run(variables, &[&["config", "path"], flag].concat());
+        assert_eq!(told.out, format!("{shown}\n"));
+        let printed = home.run(variables, &[&["config", "print"], flag].concat());
+        assert!(line(&printed, "interval").contains(shown.as_str()));
+    }
+    fs::remove_file(home.config()).unwrap();
+    let checked = home.run(&[], &["config", "check"]);
+    let expected = format!("{} is not there; the defaults hold\n", path("config.toml"));
+    assert_eq!((checked.code, checked.out), (Some(0), expected));
+}
+
+#[test]
+fn a_mistake_is_one_sentence_with_its_place() {
+    let home = Home::new("");
+    let path = home.config().display().to_string();
+    for (text, sentence) in [
+        (
+            "\nthem = \"dark\"",
+            "line 2: there is no key `them`; did you mean `theme`?",
+        ),
+        (
+            "interval = 2",
+            "line 1: `interval` is a number; wanted is a text such as \"1s\"",
+        ),
+        (
+            "interval = \"5ms\"",
+            "line 1: an interval of 5ms is out of range; from 100ms to 1h",
+        ),
+        (
+            "[keys]\nqiut = \"x\"",
+            "line 2: there is no action `qiut`; did you mean `quit`?",
+        ),
+        (
+            "[keys]\n\nup = \"hyper-x\"",
+            "line 3: `hyper-x` of action `up` is no key: a character, or a name such as enter, pgup, f5, ctrl-x",
+        ),
+        (
+            "density = \"tight\"",
+            "line 1: there is no density `tight`; there are normal, compact",
+        ),
+        (
+            "[keys]\nup = \"s\"",
+            "line 2: key `s` is bound to both `up` and `sort`; give one of them another key, or none: `sort = []`",
+        ),
+    ] {
+        home.write("config.toml", text);
+        home.assert_wrong(&format!("{path}, {sentence}"));
+    }
+    // What cannot be read.
+    fs::write(home.config(), b"theme = \"\xff\"").unwrap();
+    home.assert_wrong(&format!(
+        "the configuration {path} cannot be read: stream did not contain valid UTF-8"
+    ));
+    fs::remove_file(home.config()).unwrap();
+    fs::create_dir(home.config()).unwrap();
+    home.assert_wrong(&format!(
+        "the configuration {path} cannot be read: Is a directory (os error 21)"
+    ));
+    // Named, it must be there.
+    let missing = home.run(&[], &["--config", "/no/such.toml", "config", "check"]);
+    missing.assert_refused(
+        2,
+        "the configuration /no/such.toml cannot be read: No such file or directory (os error 2)",
+    );
+    let variable = home.run(
+        &[("GPUTOP_INTERVAL", "soon")],
+        &["--config", "/dev/null", "config", "print"],
+    );
+    variable.assert_refused(
+        2,
+        "GPUTOP_INTERVAL: `soon` is no time; write 1s, 500ms or 2m",
+    );
+}
+
+#[test]
+fn a_theme_of_ones_own_is_found_by_its_name() {
+    let home = Home::new("theme = \"mine\"");
+    home.write("themes/mine.toml", "base = \"dark\"\ntitle = \"#010203\"\n");
+    assert_eq!(home.run(&[], &["config", "check"]).code, Some(0));
+    let terminal = Launch::gputop()
+        .args(["demo"])
+        .env("XDG_CONFIG_HOME", home.0.path())
+        .start();
+    wait_until("the colour of a title", || {
+        let drawn = terminal.raw();
+        drawn.windows(10).any(|seen| seen == b"38;2;1;2;3")
+    });
+    terminal.send("q");
+    assert!(terminal.wait_exit().success());
+}
+
+#[test]
+fn a_wrong_theme_is_one_sentence_with_its_place() {
+    let home = Home::new("theme = \"mine\"");
+    let mine = home.folder().join("themes/mine.toml");
+    for (text, sentence) in [
+        (
+            "base = \"dark\"\nwran = \"red\"",
+            ", line 2: there is no role `wran`; did you mean `warn`?",
+        ),
+        (
+            "base = \"dark\"\n\nwarn = 208",
+            ", line 3: `warn` is neither a colour in quotes nor a look such as { fg = \"#8a8f98\", bold = true }",
+        ),
+    ] {
+        home.write("themes/mine.toml", text);
+        home.assert_wrong(&format!("{}{sentence}", mine.display()));
+    }
+    home.write("themes/mine.toml", "text = \"default\"");
+    let lacking = home.run(&[], &["config", "check"]);
+    assert!(
+        lacking.err.contains("nothing is said of `dim`, `title`, "),
+        "{lacking:?}"
+    );
+    assert_eq!(lacking.err.lines().count(), 1);
+    // Also one that is not in use is checked.
+    home.write("config.toml", "");
+    assert_eq!(home.run(&[], &["config", "check"]).err, lacking.err);
+    fs::remove_file(&mine).unwrap();
+    home.write("config.toml", "theme = \"drak\"");
+    let path = home.config().display().to_string();
+    home.assert_wrong(&format!(
+        "{path}, line 1: there is no theme `drak`; did you mean `dark`?"
+    ));
+    let flag = home.run(&[], &["--theme", "../mine", "config", "check"]);
+    flag.assert_refused(
+        2,
+        "--theme: there is no theme `../mine`; there are dark, light, colour-blind, 16, mono, auto",
+    );
+}
+
+#[test]
+fn the_dashboard_is_not_opened_on_a_wrong_configuration_and_explanations_need_none() {
+    let home = Home::new("theme = 1");
+    let terminal = Launch::gputop()
+        .args(["demo"])
+        .env("XDG_CONFIG_HOME", home.0.path())
+        .start();
+    assert_eq!(terminal.wait_exit().exit_code(), 2);
+    assert!(terminal.text().contains("`theme` is a number"));
+    assert_eq!(home.run(&[], &["cards"]).code, Some(0));
+    let doctor = home.run(&[], &["doctor"]).out;
+    let line = doctor.lines().find(|line| line.contains("configuration"));
+    assert!(
+        line.is_some_and(|line| line.starts_with("NO") && line.contains("`theme` is a number")),
+        "{doctor}"
+    );
+}
+
+#[test]
+fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
+    let home = Home::new("density = \"compact\"\n[keys]\nhelp = [\"9\", \"f1\"]\nquit = \"8\"\n");
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake)
+        .env("XDG_CONFIG_HOME", home.0.path())
+        .start();
+    terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
+    assert!(!terminal.text().contains("VRAM used"));
+    terminal.send("z");
+    terminal.wait_text("VRAM used");
+    // A key it has no more, and then one that it has.
+    terminal.send("q9");
+    terminal.wait_text("Help: Overview");
+    let quits = |line: &str| line.contains("8 ") && line.contains("Close what is open, else leave");
+    while !terminal.text().lines().any(quits) {
+        let before = terminal.text();
+        assert!(before.contains("more lines"), "{before}");
+        terminal.send("\x1b[6~");
+        terminal.wait_for(|s| s.contents() != before, "the next page");
+    }
+    terminal.send("88");
+    assert!(terminal.wait_exit().success());
+}

@@ -1,0 +1,232 @@
+//! The built-in themes can be read: letters and shapes stand out from the background, and what must not be confused
+//! differs, also to an eye that does not tell red from green.
+
+use gputop::tui::palette::{PALETTES, Palette};
+use gputop::tui::role::{Made, ROLES};
+use gputop::tui::theme::{Role, Theme};
+use jiff::tz::TimeZone;
+use ratatui::style::{Color, Modifier, Style};
+
+/// The background a theme is for, and the terminal's text on it.
+fn assumed(palette: Palette) -> Option<(Color, Color)> {
+    let grey = |level| Color::Rgb(level, level, level);
+    Some(match palette {
+        Palette::Dark | Palette::ColourBlind => {
+            (Color::Rgb(0x0f, 0x12, 0x16), Color::Rgb(0xd5, 0xd8, 0xdd))
+        }
+        Palette::Light => (grey(0xff), Color::Rgb(0x1f, 0x23, 0x28)),
+        Palette::Sixteen => (grey(0x00), grey(0xe5)),
+        Palette::None => return None,
+    })
+}
+
+/// Linear red, green, blue, 0 to 1.
+type Light = [f64; 3];
+
+/// The 16 are what xterm makes of them.
+fn light(colour: Color) -> Light {
+    let parts: [u8; 3] = match colour {
+        Color::Rgb(red, green, blue) => [red, green, blue],
+        Color::Black => [0, 0, 0],
+        Color::DarkGray => [0x7f, 0x7f, 0x7f],
+        Color::LightRed => [0xff, 0, 0],
+        Color::Yellow => [0xcd, 0xcd, 0],
+        Color::LightBlue => [0x5c, 0x5c, 0xff],
+        Color::Magenta => [0xcd, 0, 0xcd],
+        Color::Cyan => [0, 0xcd, 0xcd],
+        other => panic!("{other} is not among the colours that the themes use"),
+    };
+    parts.map(|part| {
+        let part = f64::from(part) / 255.0;
+        if part <= 0.04045 {
+            part / 12.92
+        } else {
+            ((part + 0.055) / 1.055).powf(2.4)
+        }
+    })
+}
+
+fn luminance([red, green, blue]: Light) -> f64 {
+    0.2126 * red + 0.7152 * green + 0.0722 * blue
+}
+
+/// The ratio of WCAG 2, 1 to 21.
+fn contrast(a: Light, b: Light) -> f64 {
+    let (a, b) = (luminance(a) + 0.05, luminance(b) + 0.05);
+    a.max(b) / a.min(b)
+}
+
+/// CIE L*a*b* under D65.
+fn lab(colour: Light) -> [f64; 3] {
+    let [red, green, blue] = colour;
+    let x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.950_47;
+    let z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.088_83;
+    let bend = |t: f64| {
+        if t > 0.008_856 {
+            t.cbrt()
+        } else {
+            7.787 * t + 16.0 / 116.0
+        }
+    };
+    let (x, y, z) = (bend(x), bend(luminance(colour)), bend(z));
+    [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+}
+
+/// How an eye sees colours: Machado, Oliveira and Fernandes 2009, at severity 1.
+type Eye = [[f64; 3]; 3];
+
+const EYES: [(&str, Eye); 3] = [
+    (
+        "most people",
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    ),
+    (
+        "protanopia",
+        [
+            [0.152_286, 1.052_583, -0.204_868],
+            [0.114_503, 0.786_281, 0.099_216],
+            [-0.003_882, -0.048_116, 1.051_998],
+        ],
+    ),
+    (
+        "deuteranopia",
+        [
+            [0.367_322, 0.860_646, -0.227_968],
+            [0.280_085, 0.672_501, 0.047_413],
+            [-0.011_820, 0.042_940, 0.968_881],
+        ],
+    ),
+];
+
+fn seen(colour: Light, eye: &Eye) -> Light {
+    eye.map(|row| {
+        let sum: f64 = row.iter().zip(colour).map(|(a, b)| a * b).sum();
+        sum.clamp(0.0, 1.0)
+    })
+}
+
+/// How far apart two colours are to an eye (CIE 1976): 2 is just noticed, 100 is black and white.
+fn apart(a: Light, b: Light, eye: &Eye) -> f64 {
+    let (a, b) = (lab(seen(a, eye)), lab(seen(b, eye)));
+    let squares = a.iter().zip(b).map(|(a, b)| (a - b).powi(2));
+    squares.sum::<f64>().sqrt()
+}
+
+fn theme(palette: Palette) -> Theme {
+    Theme::new(palette, false, TimeZone::UTC)
+}
+
+/// What is drawn, and on what.
+fn drawn(style: Style, (background, text): (Color, Color)) -> (Light, Light) {
+    let (front, back) = (
+        light(style.fg.unwrap_or(text)),
+        light(style.bg.unwrap_or(background)),
+    );
+    if style.add_modifier.contains(Modifier::REVERSED) {
+        (back, front)
+    } else {
+        (front, back)
+    }
+}
+
+#[track_caller]
+fn assert_apart(palette: Palette, roles: &[Role], eyes: &[(&str, Eye)], least: f64) {
+    let theme = theme(palette);
+    let colour = |role| light(theme.style(role).fg.expect("a colour"));
+    for (name, eye) in eyes {
+        for (i, a) in roles.iter().enumerate() {
+            for b in &roles[i + 1..] {
+                let apart = apart(colour(*a), colour(*b), eye);
+                assert!(
+                    apart >= least,
+                    "{palette:?}, {name}: {a:?} and {b:?}: {apart:.1}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn letters_and_shapes_stand_out_from_the_background() {
+    let mut wrong = Vec::new();
+    for def in PALETTES {
+        let Some(assumed) = assumed(def.palette) else {
+            continue;
+        };
+        let theme = theme(def.palette);
+        for role in ROLES {
+            let (front, back) = drawn(theme.style(role.role), assumed);
+            let (is, least) = match role.made {
+                Made::Text => (contrast(front, back), 4.5),
+                Made::Shape => (contrast(front, back), 3.0),
+            };
+            if is < least {
+                wrong.push(format!("{}: {}: {is:.2}", def.name, role.name));
+            }
+            // The row under the cursor keeps the colours of what stands in it.
+            let row = theme.style(Role::Cursor).bg;
+            let on_row = row.map_or(21.0, |row| contrast(front, light(row)));
+            if role.made == Made::Text && role.role != Role::Banner && on_row < 3.0 {
+                wrong.push(format!(
+                    "{}: {} under the cursor: {on_row:.2}",
+                    def.name, role.name
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn without_colour_there_is_no_colour() {
+    let theme = theme(Palette::None);
+    for role in ROLES {
+        let style = theme.style(role.role);
+        assert_eq!((style.fg, style.bg), (None, None), "{}", role.name);
+    }
+}
+
+const STATES: [Role; 3] = [Role::Good, Role::Warn, Role::Bad];
+const MEMORY: [Role; 5] = [
+    Role::Allocated,
+    Role::Idle,
+    Role::Active,
+    Role::OtherVram,
+    Role::Free,
+];
+const VRAM: [Role; 4] = [
+    Role::Processes,
+    Role::Unattributed,
+    Role::Driver,
+    Role::Free,
+];
+
+#[test]
+fn states_and_the_parts_of_a_bar_differ() {
+    for palette in [Palette::Dark, Palette::Light, Palette::ColourBlind] {
+        assert_apart(palette, &STATES, &EYES[..1], 30.0);
+        assert_apart(palette, &MEMORY, &EYES[..1], 20.0);
+        assert_apart(palette, &VRAM, &EYES[..1], 20.0);
+    }
+}
+
+#[test]
+fn in_the_colour_blind_theme_they_differ_to_every_eye() {
+    assert_apart(Palette::ColourBlind, &STATES, &EYES, 30.0);
+    assert_apart(Palette::ColourBlind, &MEMORY, &EYES, 15.0);
+    assert_apart(Palette::ColourBlind, &VRAM, &EYES, 15.0);
+}
+
+#[test]
+fn the_parts_of_memory_differ_in_lightness_alone() {
+    for palette in [Palette::Dark, Palette::Light, Palette::ColourBlind] {
+        let theme = theme(palette);
+        let lightness = |role| lab(light(theme.style(role).fg.expect("a colour")))[0];
+        for (i, a) in MEMORY[..4].iter().enumerate() {
+            for b in &MEMORY[i + 1..4] {
+                let apart = (lightness(*a) - lightness(*b)).abs();
+                assert!(apart >= 6.0, "{palette:?}: {a:?} and {b:?}: {apart:.1}");
+            }
+        }
+    }
+}
