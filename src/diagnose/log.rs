@@ -159,7 +159,7 @@ impl<'a> LogReader<'a> {
                 .or(line.rank),
             writer: line.writer.clone(),
             time: line.time.clone(),
-            quote: quote::of(one, flow, &self.catalogue.cards[one.card]),
+            quote: quote::of(one, &found, flow, &self.catalogue.cards[one.card]),
             context: context.into(),
             frames,
             found,

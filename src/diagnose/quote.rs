@@ -1,6 +1,7 @@
 //! The message as it was said, with a few words under the parts that matter, as a compiler shows an error.
 
 use super::card::Card;
+use super::fields::Found;
 use super::signature::{Match, slice};
 use super::text::Flow;
 use crate::model::incident::{Label, Quote};
@@ -8,9 +9,12 @@ use crate::model::incident::{Label, Quote};
 /// What is quoted before the first labelled part of a line, and after the last one.
 const MAX_TEXT: usize = 1200;
 
-/// The message of `one` in its own words, from the beginning of its line to the end of what was read from it.
+/// The message of `one` in its own words, from the beginning of its line to the end of what was read from it; `found`
+/// is what its parts turned out to be.
 #[must_use]
-pub fn of(one: &Match, flow: &Flow, card: &Card) -> Quote {
+pub fn of(one: &Match, found: &Found, flow: &Flow, card: &Card) -> Quote {
+    // The process that was listed is the one that wrote the text.
+    let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
     let start = flow
         .line_start(one.start)
         .max(one.start.saturating_sub(200));
@@ -34,13 +38,19 @@ pub fn of(one: &Match, flow: &Flow, card: &Card) -> Quote {
         last
     };
     let text = slice(&flow.text, start, end.min(start + MAX_TEXT));
+    let name = |field: &'_ str| -> String {
+        match field {
+            "other_bytes" if is_own => "process_bytes".to_owned(),
+            other => other.to_owned(),
+        }
+    };
     let mut labels: Vec<Label> = labelled
         .filter(|(_, range)| range.end <= start + text.len())
         .filter_map(|(field, range)| {
             Some(Label {
                 start: range.start - start,
                 end: range.end - start,
-                says: card.labels.get(field)?.as_str()?.to_owned(),
+                says: card.labels.get(&name(field))?.as_str()?.to_owned(),
             })
         })
         .collect();

@@ -30,7 +30,8 @@ pub(super) fn incident(
             .read_around(item.card, &sighting.context, &mut found);
     }
     let place = place(&sighting.frames);
-    if let Some(frame) = place {
+    // A library's file names nobody's program.
+    if let Some(frame) = place.filter(|frame| frame.is_users()) {
         found.insert("python_file".into(), base_name(&frame.file).into());
         found.insert("python_line".into(), frame.line.into());
     }

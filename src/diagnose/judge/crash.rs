@@ -136,18 +136,12 @@ fn is_before(a: &Item<'_>, b: &Item<'_>) -> bool {
 
 /// Whether `cause` was early enough to have led to `consequence`.
 fn may_precede(cause: &Item<'_>, consequence: &Item<'_>) -> bool {
-    // A line of the kernel log about one process does not explain what another's line says.
-    let pid = |item: &Item<'_>| {
-        item.sighting
-            .found
-            .get("xid")
-            .and(item.sighting.found.get("pid"))
-            .cloned()
-    };
-    if let (Some(a), Some(b)) = (pid(cause), pid(consequence))
-        && a != b
-    {
-        return false;
+    let (a, b) = (&cause.sighting.found, &consequence.sighting.found);
+    if a.contains_key("xid") && b.contains_key("xid") {
+        // Lines of the kernel log are in order, and each is about one GPU and one process.
+        let other = |name: &str| matches!((a.get(name), b.get(name)), (Some(x), Some(y)) if x != y);
+        let earlier = cause.sighting.first_line <= consequence.sighting.first_line;
+        return earlier && !other("pid") && !other("pci_bus");
     }
     cause.log != consequence.log
         || cause.sighting.first_line <= consequence.sighting.last_line + BEFORE

@@ -188,21 +188,8 @@ impl<'a> Judge<'a> {
         };
         Some(match explained {
             0 => format!("{who}."),
-            _ => format!(
-                "{who}; {} from it.",
-                follow(others.iter().map(|item| self.card(item).id.as_str()))
-            ),
+            1 => format!("{who}; what stands under THEN follows from it."),
+            n => format!("{who}; {n} other reports follow from it."),
         })
-    }
-}
-
-/// `nccl-watchdog-timeout follows`, `a and 2 others follow`.
-fn follow<'i>(ids: impl Iterator<Item = &'i str>) -> String {
-    let ids: BTreeSet<&str> = ids.collect();
-    match ids.iter().collect::<Vec<_>>().as_slice() {
-        [] => "nothing follows".to_owned(),
-        [one] => format!("{one} follows"),
-        [one, other] => format!("{one} and {other} follow"),
-        [one, rest @ ..] => format!("{one} and {} others follow", rest.len()),
     }
 }

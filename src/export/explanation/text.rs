@@ -172,7 +172,7 @@ fn because(cause: &Cause) -> String {
     }
     let mut said = evidence.join("; ").replace("; but; ", "; but ");
     if let Some(needs) = cause.needs.as_ref().filter(|_| said.is_empty()) {
-        said.clone_from(needs);
+        said = format!("to check: {needs}");
     }
     if said.is_empty() {
         cause.title.clone()
