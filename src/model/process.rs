@@ -30,6 +30,9 @@ pub struct Process {
     pub command: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub user: Reading<String>,
+    /// The effective user id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     pub state: RunState,
     /// 100 is one core, over the last interval.
     #[serde(skip_serializing_if = "Reading::is_not_read")]

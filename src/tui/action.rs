@@ -159,7 +159,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Filter,
         "filter",
         "filter",
-        "Show only processes whose PID, user, command, rank or job contains a text",
+        "Show only processes that match: a text, user:me, gpu:0, vram>10g, -state:dead; FILTER below lists all",
     ),
     def(
         Action::Sort,

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::columns::PROCESS_COLUMNS;
+use super::filter::{Filter, FilterError};
 use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
@@ -64,7 +65,8 @@ pub struct App {
     pub rows: Vec<ProcessRow>,
     /// How many rows the filter hides.
     pub hidden: usize,
-    pub filter: String,
+    /// The last one that was understood.
+    pub filter: Filter,
     /// Index into the columns; `None` is the natural order.
     pub sort: Option<usize>,
     pub inverted: bool,
@@ -113,7 +115,7 @@ impl App {
             all_rows: Vec::new(),
             rows: Vec::new(),
             hidden: 0,
-            filter: String::new(),
+            filter: Filter::default(),
             sort: None,
             inverted: false,
             detail: None,
@@ -262,8 +264,22 @@ impl App {
         self.arrange();
     }
 
-    pub fn set_filter(&mut self, filter: &str) {
-        self.filter = filter.to_lowercase();
+    /// # Errors
+    /// With what is wrong with the text; the filter before stays in force.
+    pub fn set_filter(&mut self, text: &str) -> Result<(), FilterError> {
+        let parsed = Filter::parse(text);
+        let wrong = parsed.as_ref().err().cloned();
+        self.filter = match parsed {
+            Ok(filter) => filter,
+            Err(wrong) => std::mem::take(&mut self.filter).without(&wrong),
+        };
+        self.arrange();
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// One that was understood before; the empty one shows everything.
+    pub fn use_filter(&mut self, filter: Filter) {
+        self.filter = filter;
         self.arrange();
     }
 
@@ -285,7 +301,7 @@ impl App {
         self.all_rows.sort_by_cached_key(ProcessRow::natural_order);
         let mut rows = self.all_rows.clone();
         if !self.filter.is_empty() {
-            rows.retain(|row| row.matches(&self.filter));
+            rows.retain(|row| self.filter.matches(row, self.hello.uid));
         }
         self.hidden = self.all_rows.len() - rows.len();
         if let Some(sort) = self

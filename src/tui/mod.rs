@@ -7,6 +7,7 @@ pub mod action;
 pub mod app;
 pub mod chrome;
 pub mod columns;
+pub mod filter;
 pub mod keymap;
 pub mod overlay;
 pub mod picture;

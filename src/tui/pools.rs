@@ -111,6 +111,15 @@ pub fn unread_words(frame: &Frame) -> Option<String> {
     (count > 0).then(|| format!("{count} {processes} unreadable ({})", kinds.join(", ")))
 }
 
+/// True when the process has an allocator that could not be read, and someone could do something about it.
+pub fn is_unreadable(frame: &Frame, process: ProcessKey) -> bool {
+    let unread = frame
+        .pools
+        .as_ref()
+        .and_then(|pools| pools.why_unread(process));
+    unread.is_some_and(is_trouble)
+}
+
 fn is_trouble(unread: &Unread) -> bool {
     unread.allocator != Allocator::CudaMallocAsync
         && unread.allocator != Allocator::Pluggable

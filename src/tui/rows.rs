@@ -232,6 +232,16 @@ impl ProcessRow {
         }
     }
 
+    /// True when its allocator could not be read, and someone could do something about it.
+    pub fn is_unreadable(&self) -> bool {
+        match &self.origin {
+            Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
+                pools::is_unreadable(frame, self.id().key)
+            }
+            Origin::Ended { .. } => false,
+        }
+    }
+
     /// The largest request that would succeed now, by statistics alone.
     pub fn fits(&self) -> Option<Bytes> {
         let pool = self.pool()?;

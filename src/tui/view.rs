@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use super::action::Action;
 use super::app::App;
 use super::chrome;
+use super::filter::Filter;
 use super::overlay::{After, Overlay, orders};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
@@ -126,7 +127,7 @@ impl View {
                 if self.stack.len() > 1 {
                     self.stack.pop();
                 } else if action == Action::Back && !app.filter.is_empty() {
-                    app.set_filter("");
+                    app.use_filter(Filter::default());
                 }
             }
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),

@@ -3,6 +3,7 @@
 
 #[cfg(target_os = "linux")]
 mod commands;
+mod crowd;
 #[cfg(target_os = "linux")]
 mod dashboard;
 mod day;
@@ -10,6 +11,7 @@ mod day;
 mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
+mod filter;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod layers;

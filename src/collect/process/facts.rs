@@ -23,7 +23,9 @@ pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Con
         Err(error) => return fill_missing(process, &access.missing("the process", &error)),
     };
     process.command = command(&dir, access);
-    process.user = match own_uid(&dir, uid) {
+    let owner = own_uid(&dir, uid);
+    process.uid = owner.as_ref().ok().copied();
+    process.user = match owner {
         Ok(uid) => Reading::Value(reading.users.name(uid)),
         Err(error) => Reading::Missing(access.missing("the user", &error)),
     };
