@@ -7,6 +7,7 @@ use color_eyre::eyre::bail;
 
 use super::settings::{DisplayArgs, agent_options, has_terminal, interval_argument};
 use super::{demo, runtime, targets};
+use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::reading::Reason;
 use crate::model::units::Millis;
@@ -23,6 +24,9 @@ pub struct Args {
     /// Time between samples: 1s, 500ms, 2m
     #[arg(long, short, default_value = "1s", value_parser = interval_argument)]
     interval: Millis,
+    /// Send no signal to any process, whatever is pressed
+    #[arg(long)]
+    readonly: bool,
 }
 
 /// How long the driver may take before the screen opens without it.
@@ -34,8 +38,12 @@ pub fn run(args: &Args, display: &DisplayArgs) -> Result<u8> {
     }
     let runtime = runtime()?;
     let _guard = runtime.enter();
-    let mut source = local::start(agent_options(args.interval))?;
+    let mut source = local::start(Options {
+        readonly: args.readonly,
+        ..agent_options(args.interval)
+    })?;
     let mut app = display.app(None)?;
+    app.readonly = args.readonly;
     let first = runtime.block_on(first_frame(&mut source, &mut app));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {
         if !has_terminal() {

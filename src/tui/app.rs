@@ -11,6 +11,8 @@ use super::filter::{Filter, FilterError};
 use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
+use super::signal_menu::outcome_words;
+use super::tags::Tags;
 use super::theme::Theme;
 use crate::allocator::warnings::{Note, Sample, Watch};
 use crate::model::event::Event;
@@ -67,6 +69,9 @@ pub struct App {
     pub hidden: usize,
     /// The last one that was understood.
     pub filter: Filter,
+    pub tags: Tags,
+    /// No signal may be sent: the user said so.
+    pub readonly: bool,
     /// Index into the columns; `None` is the natural order.
     pub sort: Option<usize>,
     pub inverted: bool,
@@ -116,6 +121,8 @@ impl App {
             rows: Vec::new(),
             hidden: 0,
             filter: Filter::default(),
+            tags: Tags::default(),
+            readonly: false,
             sort: None,
             inverted: false,
             detail: None,
@@ -140,6 +147,9 @@ impl App {
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => self.map = Some(map),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
+            Update::Signalled(signalled) => {
+                self.message = Some(outcome_words(&signalled, &self.all_rows));
+            }
             Update::Jump(summaries) => {
                 self.map = None;
                 self.stacks.clear();
@@ -298,6 +308,7 @@ impl App {
             });
             row.warn(worst);
         }
+        self.tags.follow(&self.all_rows);
         self.all_rows.sort_by_cached_key(ProcessRow::natural_order);
         let mut rows = self.all_rows.clone();
         if !self.filter.is_empty() {

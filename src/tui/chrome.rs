@@ -153,6 +153,9 @@ fn arrangement(app: &App) -> String {
     if !app.filter.is_empty() {
         words.push(filter_words(app));
     }
+    if !app.tags.is_empty() {
+        words.push(format!("{} tagged", app.tags.len()));
+    }
     if let Some(column) = app.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
         let way = if app.inverted { ", turned round" } else { "" };
         words.push(format!("by {}{way}", column.title));

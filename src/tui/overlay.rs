@@ -14,10 +14,12 @@ use super::filter::{FIELDS, Filter, FilterError, STATES, SYNTAX};
 use super::keymap::{is_enter, show_key};
 use super::screens::gpu_columns::GPU_COLUMNS;
 use super::screens::{Screen, moved};
+use super::signal_menu::SignalMenu;
 use super::theme::Role;
 use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 use super::widgets::table::{mark, scrolled};
+use crate::source::Request;
 
 #[derive(Debug)]
 pub enum Overlay {
@@ -28,6 +30,7 @@ pub enum Overlay {
     Sort {
         cursor: usize,
     },
+    Signal(SignalMenu),
     Filter {
         input: Input,
         before: Filter,
@@ -37,10 +40,12 @@ pub enum Overlay {
 }
 
 /// What a key did to an overlay.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum After {
     Open,
     Closed,
+    /// It is closed, and this is to be asked of the source.
+    Asks(Request),
 }
 
 /// Columns that can order rows: the natural order first.
@@ -73,6 +78,9 @@ impl Overlay {
 
     /// A key while a line of text is being typed; other overlays get actions.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<After> {
+        if let Self::Signal(menu) = self {
+            return menu.type_key(key).map(After::Asks);
+        }
         let Self::Filter {
             input,
             before,
@@ -105,6 +113,13 @@ impl Overlay {
 
     pub fn act(&mut self, action: Action, app: &mut App) -> After {
         match (&mut *self, action) {
+            (Self::Signal(menu), action) => {
+                return if menu.act(action) {
+                    After::Open
+                } else {
+                    After::Closed
+                };
+            }
             (_, Action::Back | Action::Quit | Action::QuitNow) => return After::Closed,
             (Self::Help { .. }, Action::Help) => return After::Closed,
             (Self::Help { scroll }, action) => {
@@ -128,6 +143,7 @@ impl Overlay {
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         match self {
             Self::Help { scroll } => draw_help(app, screen, scroll, area, buffer),
+            Self::Signal(menu) => menu.draw(app, area, buffer),
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
             Self::Filter { input, wrong, .. } => {
                 draw_filter(app, input, wrong.as_ref(), area, buffer);
@@ -137,7 +153,14 @@ impl Overlay {
 }
 
 /// Clears a box in the middle and draws its edge; returns its inside.
-fn panel(title: &str, width: u16, height: u16, area: Rect, app: &App, buffer: &mut Buffer) -> Rect {
+pub fn panel(
+    title: &str,
+    width: u16,
+    height: u16,
+    area: Rect,
+    app: &App,
+    buffer: &mut Buffer,
+) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     let rect = Rect {
         x: area.x + (area.width - width) / 2,

@@ -86,6 +86,8 @@ pub struct Glyphs {
     /// The part of a chart column between minimum and maximum.
     pub range: &'static str,
     pub cursor: &'static str,
+    /// Stands before a row that was tagged.
+    pub tag: &'static str,
     pub ellipsis: &'static str,
     pub rule: &'static str,
     pub live: &'static str,
@@ -113,6 +115,7 @@ pub const UNICODE: Glyphs = Glyphs {
     levels: [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     range: "░",
     cursor: "▸",
+    tag: "◆",
     ellipsis: "…",
     rule: "─",
     live: "●",
@@ -139,6 +142,7 @@ pub const ASCII: Glyphs = Glyphs {
     levels: [" ", ".", ".", ":", ":", "|", "|", "#", "#"],
     range: ":",
     cursor: ">",
+    tag: "+",
     ellipsis: "~",
     rule: "-",
     live: "*",

@@ -12,9 +12,11 @@ use super::overlay::{After, Overlay, orders};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
 use super::screens::{Screen, Step, is_small};
+use super::signal_menu::{self, SignalMenu};
 use super::widgets::cells::keep_shown;
 use super::widgets::scroll::Scroll;
 use crate::model::process::ProcessKey;
+use crate::model::signal::Signal;
 use crate::model::units::GpuUuid;
 use crate::source::{Play, Request};
 
@@ -73,8 +75,9 @@ impl View {
                 .as_mut()
                 .and_then(|overlay| overlay.type_key(key, app))
         {
-            self.close_if(after == After::Closed);
-            return (Outcome::Stay, self.follow(app));
+            let mut requests = Vec::from_iter(self.after(after));
+            requests.extend(self.follow(app));
+            return (Outcome::Stay, requests);
         }
         let Some(action) = action else {
             return (Outcome::Stay, Vec::new());
@@ -85,10 +88,15 @@ impl View {
         (outcome, requests)
     }
 
-    fn close_if(&mut self, closed: bool) {
-        if closed {
-            self.overlay = None;
-        }
+    /// What an overlay wants of the source, which closes it.
+    fn after(&mut self, after: After) -> Option<Request> {
+        let request = match after {
+            After::Open => return None,
+            After::Closed => None,
+            After::Asks(request) => Some(request),
+        };
+        self.overlay = None;
+        request
     }
 
     fn act(&mut self, action: Action, app: &mut App, requests: &mut Vec<Request>) -> Outcome {
@@ -99,8 +107,8 @@ impl View {
             _ => {}
         }
         if let Some(overlay) = &mut self.overlay {
-            let closed = overlay.act(action, app) == After::Closed;
-            self.close_if(closed);
+            let after = overlay.act(action, app);
+            requests.extend(self.after(after));
             return Outcome::Stay;
         }
         let step = match self.stack.last_mut() {
@@ -138,6 +146,10 @@ impl View {
             }
             Action::Sort => self.overlay = Some(Overlay::sort(app)),
             Action::Filter => self.overlay = Some(Overlay::filter(app)),
+            Action::Signal | Action::SignalTerm => self.open_signals(Signal::Term, app),
+            Action::SignalKill => self.open_signals(Signal::Kill, app),
+            Action::Tag => self.tag(app),
+            Action::Untag => app.tags.clear(),
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
             Action::Invert => app.set_sort(app.sort, !app.inverted),
@@ -146,6 +158,28 @@ impl View {
             other => play(other, app, requests),
         }
         Outcome::Stay
+    }
+
+    fn open_signals(&mut self, signal: Signal, app: &mut App) {
+        match SignalMenu::open(signal, app, self.top().process(app)) {
+            Ok(menu) => self.overlay = Some(Overlay::Signal(menu)),
+            Err(why) => app.message = Some(why),
+        }
+    }
+
+    /// Tags what the cursor is on and goes on, so that a held key tags a row of them.
+    fn tag(&mut self, app: &mut App) {
+        let can = self.top().process(app).map(signal_menu::target);
+        match can {
+            Some(Ok(target)) => {
+                app.tags.toggle(target.key);
+                if let Some(screen) = self.stack.last_mut() {
+                    screen.act(Action::Down, app);
+                }
+            }
+            Some(Err(why)) => app.message = Some(why),
+            None => app.message = Some("the cursor is on no process".into()),
+        }
     }
 
     /// Tells every screen that the app has changed, and gathers what they now want of the source.

@@ -22,6 +22,8 @@ mod pictures;
 mod pooled;
 mod recording;
 mod screens;
+#[cfg(target_os = "linux")]
+mod signals;
 mod stage;
 #[cfg(target_os = "linux")]
 mod tables;

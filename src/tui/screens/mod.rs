@@ -15,6 +15,7 @@ use ratatui::layout::Rect;
 
 use super::action::Action;
 use super::app::App;
+use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
 use crate::model::units::GpuUuid;
 use crate::source::Request;
@@ -43,6 +44,11 @@ pub trait Screen {
 
     /// The pool whose map this screen shows: its process and the device's number inside it.
     fn map(&self, _app: &App) -> Option<(ProcessKey, u32)> {
+        None
+    }
+
+    /// The process that the cursor is on, or that this screen is about.
+    fn process<'a>(&self, _app: &'a App) -> Option<&'a ProcessRow> {
         None
     }
 

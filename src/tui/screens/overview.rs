@@ -444,6 +444,10 @@ impl Screen for Overview {
         }
     }
 
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        app.rows.get(self.process_cursor(app)?)
+    }
+
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Open,
@@ -451,6 +455,7 @@ impl Screen for Overview {
             Action::NextPane,
             Action::Filter,
             Action::Sort,
+            Action::Signal,
             Action::Pause,
             Action::Help,
         ]

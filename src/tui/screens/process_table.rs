@@ -6,6 +6,8 @@ use ratatui::layout::Rect;
 use crate::tui::app::App;
 use crate::tui::columns::{PROCESS_COLUMNS, late};
 use crate::tui::rows::ProcessRow;
+use crate::tui::theme::Role;
+use crate::tui::widgets::cells::put;
 use crate::tui::widgets::table::{self, View, scrolled};
 
 /// Draws `rows` so that the row `at` is in sight, and the cursor on it where it is `marked`; returns how many rows
@@ -30,14 +32,28 @@ pub fn draw_processes(
         descending: order.is_some_and(|order| order.first.descends(app.inverted)),
         late: late(&app.frame),
     };
+    // Tags have a column of their own, at the left, while there are any.
+    let tags = u16::from(!app.tags.is_empty()).min(area.width);
+    let table = Rect {
+        x: area.x + tags,
+        width: area.width - tags,
+        ..area
+    };
     table::draw(
         PROCESS_COLUMNS,
         rows,
         ProcessRow::is_stale,
         &view,
-        area,
+        table,
         buffer,
         &app.theme,
     );
+    if tags > 0 {
+        let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
+        for (y, _) in shown.filter(|(_, row)| app.tags.has(row.id().key)) {
+            let style = app.theme.style(Role::Key);
+            put(buffer, area.x, y, app.theme.glyphs.tag, 1, style);
+        }
+    }
     rows.len().saturating_sub(offset + height)
 }
