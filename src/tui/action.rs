@@ -29,6 +29,8 @@ pub enum Action {
     SignalKill,
     Tag,
     Untag,
+    Group,
+    Columns,
     Filter,
     Sort,
     SortNext,
@@ -191,6 +193,18 @@ pub const ACTIONS: &[ActionDef] = &[
         "Tag the process under the cursor, or take its tag away",
     ),
     def(Action::Untag, "untag", "untag", "Take all tags away"),
+    def(
+        Action::Group,
+        "group",
+        "group",
+        "Show processes as a tree by parent, grouped by user, container, job, rank, then flat again; Enter folds a group",
+    ),
+    def(
+        Action::Columns,
+        "columns",
+        "columns",
+        "Choose the columns of the process table",
+    ),
     def(
         Action::Sort,
         "sort",

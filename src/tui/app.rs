@@ -3,17 +3,19 @@
 //! `update` takes one [`Update`] and draws nothing; screens borrow the result and change nothing. That is the whole
 //! contract, and why a recording and a live host look the same here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::columns::PROCESS_COLUMNS;
 use super::filter::{Filter, FilterError};
+use super::groups::{self, Grouping, Line};
 use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
 use super::signal_menu::outcome_words;
 use super::tags::Tags;
 use super::theme::Theme;
+use super::widgets::table::Hidden;
 use crate::allocator::warnings::{Note, Sample, Watch};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
@@ -65,6 +67,12 @@ pub struct App {
     pub all_rows: Vec<ProcessRow>,
     /// The rows of the process table, filtered and in order.
     pub rows: Vec<ProcessRow>,
+    /// The rows as the process table shows them: in groups, in a tree, or each by itself.
+    pub lines: Vec<Line>,
+    pub grouping: Grouping,
+    /// Titles of groups that hide their processes.
+    folded: BTreeSet<String>,
+    pub hidden_columns: Hidden,
     /// How many rows the filter hides.
     pub hidden: usize,
     /// The last one that was understood.
@@ -119,6 +127,10 @@ impl App {
             ended: Vec::new(),
             all_rows: Vec::new(),
             rows: Vec::new(),
+            lines: Vec::new(),
+            grouping: Grouping::default(),
+            folded: BTreeSet::new(),
+            hidden_columns: Hidden::default(),
             hidden: 0,
             filter: Filter::default(),
             tags: Tags::default(),
@@ -298,6 +310,24 @@ impl App {
         self.arrange();
     }
 
+    pub fn set_grouping(&mut self, grouping: Grouping) {
+        self.grouping = grouping;
+        self.arrange();
+    }
+
+    /// Hides the processes of a group, or shows them again.
+    pub fn fold(&mut self, title: &str) {
+        if !self.folded.remove(title) {
+            self.folded.insert(title.to_owned());
+        }
+        self.arrange();
+    }
+
+    /// The row that a line of the table shows; none for a group.
+    pub fn row_of_line(&self, line: usize) -> Option<&ProcessRow> {
+        self.rows.get(self.lines.get(line)?.row()?)
+    }
+
     /// Builds the rows anew: after a frame, a filter, an order.
     fn arrange(&mut self) {
         self.all_rows = ProcessRow::of_frame(&self.frame, &self.ended, self.hello.ticks_per_second);
@@ -330,6 +360,7 @@ impl App {
             });
             rows = keyed.into_iter().map(|(_, row)| row).collect();
         }
+        self.lines = groups::lines(&rows, self.grouping, &self.folded);
         self.rows = rows;
     }
 

@@ -153,6 +153,7 @@ fn arrangement(app: &App) -> String {
     if !app.filter.is_empty() {
         words.push(filter_words(app));
     }
+    words.extend(app.grouping.words().map(str::to_owned));
     if !app.tags.is_empty() {
         words.push(format!("{} tagged", app.tags.len()));
     }

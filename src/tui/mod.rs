@@ -6,8 +6,10 @@
 pub mod action;
 pub mod app;
 pub mod chrome;
+pub mod column_menu;
 pub mod columns;
 pub mod filter;
+pub mod groups;
 pub mod keymap;
 pub mod overlay;
 pub mod picture;

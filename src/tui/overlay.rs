@@ -9,6 +9,7 @@ use tui_input::backend::crossterm::EventHandler;
 
 use super::action::{ACTIONS, Action, Scope};
 use super::app::App;
+use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
 use super::filter::{FIELDS, Filter, FilterError, STATES, SYNTAX};
 use super::keymap::{is_enter, show_key};
@@ -31,6 +32,7 @@ pub enum Overlay {
         cursor: usize,
     },
     Signal(SignalMenu),
+    Columns(ColumnMenu),
     Filter {
         input: Input,
         before: Filter,
@@ -120,6 +122,13 @@ impl Overlay {
                     After::Closed
                 };
             }
+            (Self::Columns(menu), action) => {
+                return if menu.act(action, app) {
+                    After::Open
+                } else {
+                    After::Closed
+                };
+            }
             (_, Action::Back | Action::Quit | Action::QuitNow) => return After::Closed,
             (Self::Help { .. }, Action::Help) => return After::Closed,
             (Self::Help { scroll }, action) => {
@@ -144,6 +153,7 @@ impl Overlay {
         match self {
             Self::Help { scroll } => draw_help(app, screen, scroll, area, buffer),
             Self::Signal(menu) => menu.draw(app, area, buffer),
+            Self::Columns(menu) => menu.draw(app, area, buffer),
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
             Self::Filter { input, wrong, .. } => {
                 draw_filter(app, input, wrong.as_ref(), area, buffer);

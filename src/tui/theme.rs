@@ -93,6 +93,9 @@ pub struct Glyphs {
     pub live: &'static str,
     pub paused: &'static str,
     pub degree: &'static str,
+    /// A group that hides its processes, and one that shows them.
+    pub folded: &'static str,
+    pub unfolded: &'static str,
     /// The way a column orders rows: the largest first, the smallest first.
     pub descending: &'static str,
     pub ascending: &'static str,
@@ -121,6 +124,8 @@ pub const UNICODE: Glyphs = Glyphs {
     live: "●",
     paused: "‖",
     degree: "°",
+    folded: "▸",
+    unfolded: "▾",
     descending: "▼",
     ascending: "▲",
 };
@@ -148,6 +153,8 @@ pub const ASCII: Glyphs = Glyphs {
     live: "*",
     paused: "=",
     degree: " ",
+    folded: "+",
+    unfolded: "-",
     descending: "v",
     ascending: "^",
 };

@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use super::action::Action;
 use super::app::App;
 use super::chrome;
+use super::column_menu::ColumnMenu;
 use super::filter::Filter;
 use super::overlay::{After, Overlay, orders};
 use super::screens::overview::Overview;
@@ -117,6 +118,7 @@ impl View {
         };
         match step {
             Step::Open(screen) => self.stack.push(screen),
+            Step::Fold(title) => app.fold(&title),
             Step::Stay => {}
             Step::Ignored => return self.act_everywhere(action, app, requests),
         }
@@ -150,6 +152,12 @@ impl View {
             Action::SignalKill => self.open_signals(Signal::Kill, app),
             Action::Tag => self.tag(app),
             Action::Untag => app.tags.clear(),
+            Action::Columns => self.overlay = Some(Overlay::Columns(ColumnMenu::default())),
+            Action::Group => {
+                app.set_grouping(app.grouping.next());
+                let words = app.grouping.words().unwrap_or("flat");
+                app.message = Some(format!("processes: {words}"));
+            }
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
             Action::Invert => app.set_sort(app.sort, !app.inverted),

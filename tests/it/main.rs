@@ -13,6 +13,8 @@ mod fake_nvml;
 mod fake_nvml_abi;
 mod filter;
 #[cfg(target_os = "linux")]
+mod groups;
+#[cfg(target_os = "linux")]
 mod hostile;
 mod layers;
 #[cfg(target_os = "linux")]

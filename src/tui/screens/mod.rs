@@ -62,6 +62,8 @@ pub enum Step {
     Ignored,
     Stay,
     Open(Box<dyn Screen>),
+    /// Fold the group of this title, or unfold it.
+    Fold(String),
 }
 
 /// What is known of a screen without opening it.

@@ -5,10 +5,11 @@ use ratatui::layout::Rect;
 
 use crate::tui::app::App;
 use crate::tui::columns::{PROCESS_COLUMNS, late};
+use crate::tui::groups::Line;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put;
-use crate::tui::widgets::table::{self, View, scrolled};
+use crate::tui::widgets::table::{self, Cell, Column, View, scrolled};
 
 /// Draws `rows` so that the row `at` is in sight, and the cursor on it where it is `marked`; returns how many rows
 /// are out of sight below.
@@ -20,17 +21,65 @@ pub fn draw_processes(
     area: Rect,
     buffer: &mut Buffer,
 ) -> usize {
+    let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
+    let has_tag = |row: &ProcessRow| app.tags.has(row.id().key);
+    let place = Place { at, marked, area };
+    draw(app, rows, cell, has_tag, &place, buffer)
+}
+
+/// The same for the lines of the app: its rows, as they are grouped.
+pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut Buffer) -> usize {
+    let cell = |column: &Column<ProcessRow>, line: &Line| match line {
+        Line::Group(group) => group.cell(column.title, &app.theme),
+        Line::Process { row, depth } => {
+            let mut cell = cell_of(column, &app.rows[*row], app);
+            if column.title == "COMMAND" {
+                cell.text.insert_str(0, &"  ".repeat(*depth));
+            }
+            cell
+        }
+    };
+    let has_tag = |line: &Line| {
+        let row = line.row().map(|row| &app.rows[row]);
+        row.is_some_and(|row| app.tags.has(row.id().key))
+    };
+    let place = Place { at, marked, area };
+    draw(app, &app.lines, cell, has_tag, &place, buffer)
+}
+
+fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
+    (column.cell)(row, &app.theme).quiet(row.is_stale())
+}
+
+struct Place {
+    at: usize,
+    marked: bool,
+    area: Rect,
+}
+
+fn draw<R>(
+    app: &App,
+    rows: &[R],
+    cell: impl Fn(&Column<ProcessRow>, &R) -> Cell,
+    has_tag: impl Fn(&R) -> bool,
+    place: &Place,
+    buffer: &mut Buffer,
+) -> usize {
+    let area = place.area;
     let height = usize::from(area.height.saturating_sub(1));
-    let offset = scrolled(at, rows.len(), height);
+    let offset = scrolled(place.at, rows.len(), height);
     let order = app
         .sort
         .and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
     let view = View {
-        cursor: marked.then_some(at.min(rows.len().saturating_sub(1))),
+        cursor: place
+            .marked
+            .then_some(place.at.min(rows.len().saturating_sub(1))),
         offset,
         sorted: app.sort,
         descending: order.is_some_and(|order| order.first.descends(app.inverted)),
         late: late(&app.frame),
+        hidden: app.hidden_columns,
     };
     // Tags have a column of their own, at the left, while there are any.
     let tags = u16::from(!app.tags.is_empty()).min(area.width);
@@ -42,7 +91,7 @@ pub fn draw_processes(
     table::draw(
         PROCESS_COLUMNS,
         rows,
-        ProcessRow::is_stale,
+        cell,
         &view,
         table,
         buffer,
@@ -50,7 +99,7 @@ pub fn draw_processes(
     );
     if tags > 0 {
         let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
-        for (y, _) in shown.filter(|(_, row)| app.tags.has(row.id().key)) {
+        for (y, _) in shown.filter(|(_, row)| has_tag(row)) {
             let style = app.theme.style(Role::Key);
             put(buffer, area.x, y, app.theme.glyphs.tag, 1, style);
         }
