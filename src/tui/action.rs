@@ -190,7 +190,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Tag,
         "tag",
         "tag",
-        "Tag the process under the cursor, or take its tag away",
+        "Tag the process or the group under the cursor, or take the tag away",
     ),
     def(Action::Untag, "untag", "untag", "Take all tags away"),
     def(

@@ -7,6 +7,7 @@ use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
 use super::screens::Screen;
+use super::signal_menu::SignalMenu;
 use super::theme::Role;
 use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
 use crate::model::frame::Frame;
@@ -206,7 +207,8 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
     let own = screen
         .footer()
         .iter()
-        .filter(|action| !play.contains(action));
+        .filter(|action| !play.contains(action))
+        .filter(|action| **action != Action::Signal || SignalMenu::is_allowed(app).is_ok());
     for action in play.iter().chain(own) {
         let (key, word) = (app.keymap.label(*action), action.def().short);
         let width = u16::try_from(columns(&key) + columns(word) + 3).unwrap_or(u16::MAX);

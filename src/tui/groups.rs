@@ -103,6 +103,8 @@ pub struct Group {
     /// `user ana`, `400 torchrun`: also what it is known by while it is folded.
     pub title: String,
     pub folded: bool,
+    /// Rows of its processes.
+    pub rows: Vec<usize>,
     sums: Sums,
 }
 
@@ -175,14 +177,16 @@ fn add(sum: &mut Option<Bytes>, size: Bytes) {
 }
 
 impl Group {
-    fn new<'r>(
+    fn new(
         title: String,
-        rows: impl Iterator<Item = &'r ProcessRow>,
+        members: Vec<usize>,
+        rows: &[ProcessRow],
         folded: &BTreeSet<String>,
     ) -> Self {
         Self {
             folded: folded.contains(&title),
-            sums: Sums::of(rows),
+            sums: Sums::of(members.iter().map(|&row| &rows[row])),
+            rows: members,
             title,
         }
     }
@@ -246,7 +250,7 @@ fn grouped(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -
     let mut lines = Vec::new();
     for title in order {
         let list = members.remove(&title).unwrap_or_default();
-        let group = Group::new(title, list.iter().map(|&i| &rows[i]), folded);
+        let group = Group::new(title, list.clone(), rows, folded);
         let is_folded = group.folded;
         lines.push(Line::Group(group));
         if !is_folded {
@@ -354,11 +358,9 @@ impl<'r> Tree<'r> {
         children
             .iter()
             .for_each(|key| self.push(*key, 1, &mut below));
-        let rows = below
-            .iter()
-            .filter_map(Line::row)
-            .map(|row| &self.rows[row]);
-        let group = Group::new(title.trim_end().to_owned(), rows, self.folded);
+        let members = below.iter().filter_map(Line::row).collect();
+        let title = title.trim_end().to_owned();
+        let group = Group::new(title, members, self.rows, self.folded);
         let folded = group.folded;
         lines.push(Line::Group(group));
         if !folded {

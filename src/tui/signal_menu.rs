@@ -80,14 +80,21 @@ fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String>
 
 impl SignalMenu {
     /// # Errors
-    /// With why no signal can be sent.
-    pub fn open(signal: Signal, app: &App, under: Option<&ProcessRow>) -> Result<Self, String> {
+    /// With why no signal can be sent from here at all.
+    pub fn is_allowed(app: &App) -> Result<(), &'static str> {
         if app.recording.is_some() {
-            return Err("this is a recording: its processes do not run here".into());
+            return Err("this is a recording: its processes do not run here");
         }
         if app.readonly {
-            return Err("no signals: gputop was started with --readonly".into());
+            return Err("no signals: gputop was started with --readonly");
         }
+        Ok(())
+    }
+
+    /// # Errors
+    /// With why no signal can be sent.
+    pub fn open(signal: Signal, app: &App, under: Option<&ProcessRow>) -> Result<Self, String> {
+        Self::is_allowed(app)?;
         let mut menu = Self {
             targets: targets(app, under)?,
             cursor: 0,

@@ -23,9 +23,12 @@ impl Tags {
         self.tagged.contains(&key)
     }
 
-    pub fn toggle(&mut self, key: ProcessKey) {
-        if !self.tagged.remove(&key) {
-            self.tagged.insert(key);
+    /// All of them, or none if all have one already.
+    pub fn toggle_all(&mut self, keys: &[ProcessKey]) {
+        if keys.iter().all(|key| self.has(*key)) {
+            self.tagged.retain(|key| !keys.contains(key));
+        } else {
+            self.tagged.extend(keys);
         }
     }
 

@@ -177,16 +177,27 @@ impl View {
 
     /// Tags what the cursor is on and goes on, so that a held key tags a row of them.
     fn tag(&mut self, app: &mut App) {
-        let can = self.top().process(app).map(signal_menu::target);
-        match can {
-            Some(Ok(target)) => {
-                app.tags.toggle(target.key);
+        let keys = |rows: &[usize]| {
+            let targets = rows.iter().map(|row| signal_menu::target(&app.rows[*row]));
+            targets
+                .flatten()
+                .map(|target| target.key)
+                .collect::<Vec<_>>()
+        };
+        let screen = self.top();
+        let wanted = match (screen.process(app), screen.group(app)) {
+            (Some(row), _) => signal_menu::target(row).map(|target| vec![target.key]),
+            (None, Some(group)) => Ok(keys(&group.rows)),
+            (None, None) => Err("the cursor is on no process".into()),
+        };
+        match wanted {
+            Ok(keys) => {
+                app.tags.toggle_all(&keys);
                 if let Some(screen) = self.stack.last_mut() {
                     screen.act(Action::Down, app);
                 }
             }
-            Some(Err(why)) => app.message = Some(why),
-            None => app.message = Some("the cursor is on no process".into()),
+            Err(why) => app.message = Some(why),
         }
     }
 

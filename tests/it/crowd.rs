@@ -113,6 +113,10 @@ pub struct Desk {
 
 impl Desk {
     pub fn new(gpus: u32, members: &[Member]) -> Self {
+        Self::of_frame(frame(gpus, members))
+    }
+
+    pub fn of_frame(frame: Frame) -> Self {
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         let mut app = App::new(theme, Keymap::parse(DEFAULT).unwrap(), None);
         app.update(Update::Hello(Arc::new(Hello {
@@ -126,7 +130,7 @@ impl Desk {
             view: View::default(),
             asked: Vec::new(),
         };
-        desk.update(Update::Frame(Arc::new(frame(gpus, members))));
+        desk.update(Update::Frame(Arc::new(frame)));
         desk
     }
 

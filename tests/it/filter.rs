@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use gputop::model::pool::{Pool, Pools};
 use gputop::model::process::RunState;
+use gputop::model::units::GpuUuid;
 
-use crate::crowd::{Desk, Member};
+use crate::crowd::{Desk, Member, frame};
 
 fn members() -> Vec<Member> {
     vec![
@@ -87,7 +89,17 @@ fn ten_thousand_processes_are_filtered_and_sorted_while_one_types() {
             Member::new(1_000 + i, user, &command, &[(i % 8, u64::from(i % 100))])
         })
         .collect();
-    let mut desk = Desk::new(8, &members);
+    let mut frame = frame(8, &members);
+    let pool = |member: &Member| Pool {
+        process: member.process.key,
+        gpu: GpuUuid(format!("GPU-{}", member.on[0].0).into()).into(),
+        ..Pool::default()
+    };
+    frame.pools = Some(Pools {
+        list: members.iter().map(pool).collect::<Vec<_>>().into(),
+        ..Pools::default()
+    });
+    let mut desk = Desk::of_frame(frame);
     // By VRAM, then a filter letter by letter.
     desk.send("sG");
     desk.send("\x1b>>>>>");

@@ -151,6 +151,19 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
 }
 
 #[test]
+fn a_group_is_tagged_as_a_whole() {
+    let mut desk = Desk::new(2, &members());
+    desk.send("tt\t ");
+    assert_eq!(desk.app.tags.len(), 3);
+    desk.send("kT\n");
+    let asked = desk.text(100, 30);
+    assert!(asked.contains("Send TERM to 3 processes?"), "{asked}");
+    assert!(!asked.contains("977"), "{asked}");
+    desk.send("\x1b\x1b ");
+    assert!(desk.app.tags.is_empty());
+}
+
+#[test]
 fn a_circle_of_parents_and_a_long_chain_are_all_shown() {
     let mut members: Vec<Member> = (0..3_000)
         .map(|i| Member::new(10 + i, "ana", "a.py", &[(0, 1)]).with(child_of(9 + i, "a")))

@@ -15,6 +15,7 @@ use ratatui::layout::Rect;
 
 use super::action::Action;
 use super::app::App;
+use super::groups::Group;
 use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
 use crate::model::units::GpuUuid;
@@ -49,6 +50,11 @@ pub trait Screen {
 
     /// The process that the cursor is on, or that this screen is about.
     fn process<'a>(&self, _app: &'a App) -> Option<&'a ProcessRow> {
+        None
+    }
+
+    /// The group that the cursor is on.
+    fn group<'a>(&self, _app: &'a App) -> Option<&'a Group> {
         None
     }
 

@@ -17,7 +17,7 @@ use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::groups::Line;
+use crate::tui::groups::{Group, Line};
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
@@ -462,6 +462,10 @@ impl Screen for Overview {
         app.row_of_line(self.process_cursor(app)?)
     }
 
+    fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {
+        app.lines.get(self.process_cursor(app)?)?.group()
+    }
+
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Open,
@@ -470,8 +474,8 @@ impl Screen for Overview {
             Action::Filter,
             Action::Sort,
             Action::Signal,
-            Action::Pause,
             Action::Help,
+            Action::Pause,
         ]
     }
 
