@@ -27,6 +27,9 @@ pub struct DisplayArgs {
     /// Draw with ASCII characters only (the default where the locale is not UTF-8)
     #[arg(long, global = true)]
     pub ascii: bool,
+    /// Leave the mouse to the terminal, as for selecting text (or hold Shift)
+    #[arg(long, global = true)]
+    pub no_mouse: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -105,7 +108,9 @@ impl DisplayArgs {
     pub fn app(&self, recording: Option<Recording>) -> Result<App> {
         let theme = self.theme(&TerminalEnvironment::read(), TimeZone::system());
         let keymap = Keymap::parse(DEFAULT).wrap_err("the built-in keymap")?;
-        Ok(App::new(theme, keymap, recording))
+        let mut app = App::new(theme, keymap, recording);
+        app.mouse = !self.no_mouse;
+        Ok(app)
     }
 }
 

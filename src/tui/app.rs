@@ -78,6 +78,8 @@ pub struct App {
     /// The last one that was understood.
     pub filter: Filter,
     pub tags: Tags,
+    /// The terminal reports clicks and the wheel.
+    pub mouse: bool,
     /// No signal may be sent: the user said so.
     pub readonly: bool,
     /// Index into the columns; `None` is the natural order.
@@ -134,6 +136,7 @@ impl App {
             hidden: 0,
             filter: Filter::default(),
             tags: Tags::default(),
+            mouse: true,
             readonly: false,
             sort: None,
             inverted: false,

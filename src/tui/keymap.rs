@@ -223,6 +223,12 @@ mod tests {
             (KeyCode::Char('?'), Action::Help),
             (KeyCode::Char('q'), Action::Quit),
             (KeyCode::Char('G'), Action::Last),
+            (KeyCode::F(9), Action::Signal),
+            (KeyCode::Char('x'), Action::Signal),
+            (KeyCode::Char(' '), Action::Tag),
+            (KeyCode::Char('U'), Action::Untag),
+            (KeyCode::Char('t'), Action::Group),
+            (KeyCode::Char('C'), Action::Columns),
         ];
         for (key, action) in table {
             assert_eq!(keymap.resolve(press(key), false), Some(action), "{key:?}");

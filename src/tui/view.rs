@@ -1,18 +1,19 @@
 //! The stack of screens and what lies over them: takes keys, gives orders, draws the whole.
 
-use crossterm::event::{KeyEvent, KeyModifiers};
+use crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
 use super::chrome;
 use super::column_menu::ColumnMenu;
+use super::columns::PROCESS_COLUMNS;
 use super::filter::Filter;
 use super::overlay::{After, Overlay, orders};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
-use super::screens::{Screen, Step, is_small};
+use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
 use super::widgets::cells::keep_shown;
 use super::widgets::scroll::Scroll;
@@ -226,36 +227,77 @@ impl View {
         ask.then_some(Request::Map(wanted.0))
     }
 
-    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        if area.width == 0 || area.height == 0 {
-            return;
-        }
-        let screen = self.top();
+    /// The lines above a screen; returns what is left for it, without the footer.
+    fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Rect {
         let small = is_small(area);
         // The first screen brings its own headline when it is small.
         let header = u16::from(!(small && self.stack.len() == 1));
         if header > 0 {
             chrome::header(app, Rect { height: 1, ..area }, buffer);
         }
+        let below = Rect {
+            y: area.y + header,
+            height: 1,
+            ..area
+        };
         let reason = if small {
             0
         } else {
-            chrome::reason(
-                app,
-                Rect {
-                    y: area.y + header,
-                    height: 1,
-                    ..area
-                },
-                buffer,
-            )
+            chrome::reason(app, below, buffer)
         };
         let footer = u16::from(!small);
-        let body = Rect {
+        Rect {
             y: area.y + header + reason,
             height: area.height.saturating_sub(header + reason + footer),
             ..area
+        }
+    }
+
+    /// The mouse: a press moves the cursor, again opens; on a heading it orders; the wheel moves and scrolls.
+    pub fn mouse(
+        &mut self,
+        mouse: MouseEvent,
+        area: Rect,
+        app: &mut App,
+    ) -> (Outcome, Vec<Request>) {
+        let mut requests = Vec::new();
+        let action = match mouse.kind {
+            MouseEventKind::ScrollUp => Some(Action::Up),
+            MouseEventKind::ScrollDown => Some(Action::Down),
+            MouseEventKind::Down(MouseButton::Left) if self.overlay.is_none() => {
+                app.message = None;
+                self.click(Position::new(mouse.column, mouse.row), area, app)
+            }
+            _ => None,
         };
+        let outcome = action.map_or(Outcome::Stay, |action| self.act(action, app, &mut requests));
+        requests.extend(self.follow(app));
+        (outcome, requests)
+    }
+
+    /// What the press is to do beside moving the cursor.
+    fn click(&mut self, place: Position, area: Rect, app: &mut App) -> Option<Action> {
+        // Drawn to nowhere: only where things stand is asked.
+        let body = self.surround(app, area, &mut Buffer::empty(area));
+        let screen = self.stack.last_mut()?;
+        match screen.click(app, place, body) {
+            Hit::SameRow => return Some(Action::Open),
+            Hit::Column(column) if app.sort == Some(column) => return Some(Action::Invert),
+            Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
+                app.set_sort(Some(column), false);
+            }
+            Hit::Column(_) | Hit::Row | Hit::Nothing => {}
+        }
+        None
+    }
+
+    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        if area.width == 0 || area.height == 0 {
+            return;
+        }
+        let screen = self.top();
+        let body = self.surround(app, area, buffer);
+        let footer = u16::from(!is_small(area));
         if body.height > 0 {
             screen.draw(app, body, buffer);
         }

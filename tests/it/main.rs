@@ -20,6 +20,8 @@ mod layers;
 #[cfg(target_os = "linux")]
 mod machine;
 mod model;
+#[cfg(target_os = "linux")]
+mod mouse;
 mod pictures;
 mod pooled;
 mod recording;

@@ -11,7 +11,7 @@ pub mod strip;
 pub mod unread;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
@@ -48,6 +48,11 @@ pub trait Screen {
         None
     }
 
+    /// A press of the mouse at a place of what was drawn into `body`.
+    fn click(&mut self, _app: &App, _at: Position, _body: Rect) -> Hit {
+        Hit::Nothing
+    }
+
     /// The process that the cursor is on, or that this screen is about.
     fn process<'a>(&self, _app: &'a App) -> Option<&'a ProcessRow> {
         None
@@ -70,6 +75,18 @@ pub enum Step {
     Open(Box<dyn Screen>),
     /// Fold the group of this title, or unfold it.
     Fold(String),
+}
+
+/// What a press of the mouse hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hit {
+    Nothing,
+    /// Another row: the cursor is on it now.
+    Row,
+    /// The row that the cursor was on already.
+    SameRow,
+    /// The heading of a column of the process table.
+    Column(usize),
 }
 
 /// What is known of a screen without opening it.

@@ -1,15 +1,15 @@
 //! The first screen: every GPU, every process, and below them, where there is room, the selected GPU over time.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
 use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
-use super::process_table::draw_lines;
-use super::{Screen, ScreenDef, Step, is_small, moved, strip};
+use super::process_table::{Pressed, draw_lines, hit};
+use super::{Hit, Screen, ScreenDef, Step, is_small, moved, strip};
 use crate::model::frame::Frame;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
@@ -189,6 +189,34 @@ impl Overview {
                 ..full
             }),
         }
+    }
+
+    /// The row of the GPU table that is to be in sight, and the first that is drawn.
+    fn gpu_rows(&self, app: &App, rows: &[GpuRow], area: Rect) -> (usize, usize) {
+        let on_gpu = self.process_cursor(app).is_none();
+        let of_gpu = |row: &GpuRow| on_gpu && row.position() == self.cursor;
+        let at = rows.iter().position(of_gpu).unwrap_or(0);
+        let height = usize::from(area.height.saturating_sub(1));
+        (at, scrolled(at, rows.len(), height))
+    }
+
+    /// The cursor's place for what is drawn at `place`.
+    fn pressed(&self, app: &App, place: Position, body: Rect) -> Option<Pressed> {
+        let rows = GpuRow::of_frame(&app.frame);
+        let layout = Self::layout(app, rows.len(), body);
+        if layout.processes.contains(place) {
+            let at = self.process_cursor(app).unwrap_or(0);
+            return Some(match hit(app, at, place, layout.processes)? {
+                Pressed::Line(line) => Pressed::Line(line + app.frame.gpus.len()),
+                heading => heading,
+            });
+        }
+        if !layout.gpus.contains(place) || place.y == layout.gpus.y {
+            return None;
+        }
+        let (_, offset) = self.gpu_rows(app, &rows, layout.gpus);
+        let row = rows.get(offset + usize::from(place.y - layout.gpus.y - 1))?;
+        Some(Pressed::Line(row.position()))
     }
 
     fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -386,17 +414,7 @@ impl Screen for Overview {
             draw_host(app, host, buffer);
         }
         let on_gpu = self.process_cursor(app).is_none();
-        let row_of = |gpu: usize| {
-            rows.iter()
-                .position(|row| row.position() == gpu)
-                .unwrap_or(0)
-        };
-        let at = if on_gpu { row_of(self.cursor) } else { 0 };
-        let offset = scrolled(
-            at,
-            rows.len(),
-            usize::from(layout.gpus.height.saturating_sub(1)),
-        );
+        let (at, offset) = self.gpu_rows(app, &rows, layout.gpus);
         let cursor = on_gpu.then(|| at - offset);
         draw_gpus(
             &rows[offset.min(rows.len())..],
@@ -437,6 +455,21 @@ impl Screen for Overview {
             _ => return Step::Ignored,
         }
         Step::Stay
+    }
+
+    fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
+        if is_small(body) {
+            return Hit::Nothing;
+        }
+        match self.pressed(app, place, body) {
+            None => Hit::Nothing,
+            Some(Pressed::Heading(column)) => Hit::Column(column),
+            Some(Pressed::Line(line)) if line == self.cursor => Hit::SameRow,
+            Some(Pressed::Line(line)) => {
+                self.go(app, line);
+                Hit::Row
+            }
+        }
     }
 
     fn follow(&mut self, app: &App) {

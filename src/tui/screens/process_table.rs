@@ -1,7 +1,7 @@
 //! The process table, drawn alike on every screen that lists processes.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use crate::tui::app::App;
 use crate::tui::columns::{PROCESS_COLUMNS, late};
@@ -9,7 +9,7 @@ use crate::tui::groups::Line;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put;
-use crate::tui::widgets::table::{self, Cell, Column, View, scrolled};
+use crate::tui::widgets::table::{self, Cell, Column, View, column_at, scrolled};
 
 /// Draws `rows` so that the row `at` is in sight, and the cursor on it where it is `marked`; returns how many rows
 /// are out of sight below.
@@ -51,6 +51,53 @@ fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
     (column.cell)(row, &app.theme).quiet(row.is_stale())
 }
 
+/// What a press of the mouse at a place of the table hits: the column of its heading, or a line of the app.
+pub fn hit(app: &App, at: usize, place: Position, area: Rect) -> Option<Pressed> {
+    let (_, table) = split(app, area);
+    if place.y == area.y {
+        let column = column_at(PROCESS_COLUMNS, &view(app), table, place.x)?;
+        return Some(Pressed::Heading(column));
+    }
+    let line = scrolled(at, app.lines.len(), rows_of(area)) + usize::from(place.y - area.y - 1);
+    (line < app.lines.len()).then_some(Pressed::Line(line))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pressed {
+    Heading(usize),
+    Line(usize),
+}
+
+fn rows_of(area: Rect) -> usize {
+    usize::from(area.height.saturating_sub(1))
+}
+
+/// Tags have a column of their own, at the left, while there are any: its width, and what the table has.
+fn split(app: &App, area: Rect) -> (u16, Rect) {
+    let tags = u16::from(!app.tags.is_empty()).min(area.width);
+    let table = Rect {
+        x: area.x + tags,
+        width: area.width - tags,
+        ..area
+    };
+    (tags, table)
+}
+
+/// How the table is shown, wherever its cursor is.
+fn view(app: &App) -> View {
+    let order = app
+        .sort
+        .and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
+    View {
+        cursor: None,
+        offset: 0,
+        sorted: app.sort,
+        descending: order.is_some_and(|order| order.first.descends(app.inverted)),
+        late: late(&app.frame),
+        hidden: app.hidden_columns,
+    }
+}
+
 struct Place {
     at: usize,
     marked: bool,
@@ -66,28 +113,15 @@ fn draw<R>(
     buffer: &mut Buffer,
 ) -> usize {
     let area = place.area;
-    let height = usize::from(area.height.saturating_sub(1));
+    let height = rows_of(area);
     let offset = scrolled(place.at, rows.len(), height);
-    let order = app
-        .sort
-        .and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
+    let at = place.at.min(rows.len().saturating_sub(1));
     let view = View {
-        cursor: place
-            .marked
-            .then_some(place.at.min(rows.len().saturating_sub(1))),
+        cursor: place.marked.then_some(at),
         offset,
-        sorted: app.sort,
-        descending: order.is_some_and(|order| order.first.descends(app.inverted)),
-        late: late(&app.frame),
-        hidden: app.hidden_columns,
+        ..view(app)
     };
-    // Tags have a column of their own, at the left, while there are any.
-    let tags = u16::from(!app.tags.is_empty()).min(area.width);
-    let table = Rect {
-        x: area.x + tags,
-        width: area.width - tags,
-        ..area
-    };
+    let (tags, table) = split(app, area);
     table::draw(
         PROCESS_COLUMNS,
         rows,

@@ -216,6 +216,21 @@ fn place_late<T: ?Sized>(
     placed
 }
 
+/// The column under `x`.
+pub fn column_at<T: ?Sized>(
+    columns: &[Column<T>],
+    view: &View,
+    area: Rect,
+    x: u16,
+) -> Option<usize> {
+    let width = area.width.checked_sub(1)?;
+    let placed = place_late(columns, view.late, view.hidden, area.x + 1, width);
+    let under = placed
+        .iter()
+        .find(|place| (place.x..=place.x + place.width).contains(&x));
+    under.map(|place| place.column)
+}
+
 /// Columns that the user does not want, by their index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hidden(u64);
