@@ -1,5 +1,7 @@
 //! The line above and the line below every screen: where we are and whose data this is; which keys work here.
 
+use std::ops::Range;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -165,8 +167,22 @@ fn arrangement(app: &App) -> String {
     words.join("  ")
 }
 
+/// A key in the footer.
+#[derive(Debug, Clone)]
+pub struct Hint {
+    pub columns: Range<u16>,
+    pub action: Action,
+}
+
 /// Keys of this screen, or what there is to say.
-pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer: &mut Buffer) {
+/// Returns what a press of the mouse does there.
+pub fn footer(
+    app: &App,
+    screen: &dyn Screen,
+    is_first: bool,
+    area: Rect,
+    buffer: &mut Buffer,
+) -> Vec<Hint> {
     let theme = &app.theme;
     if let Some(message) = &app.message {
         put(
@@ -177,7 +193,7 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
             area.width,
             theme.style(Role::Warn),
         );
-        return;
+        return Vec::new();
     }
     let quit = format!(
         "{} {}",
@@ -186,6 +202,10 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
     );
     let end = area.right().saturating_sub(1);
     let mut right = put_right(buffer, area.x, end, area.y, &quit, theme.style(Role::Dim));
+    let mut hints = vec![Hint {
+        columns: right..end,
+        action: Action::Quit,
+    }];
     let arrangement = arrangement(app);
     if !arrangement.is_empty() {
         right = put_right(
@@ -222,6 +242,12 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
             (word, style),
             ("  ", style),
         ];
+        let from = at;
         at = put_all(buffer, at, area.y, right, &pieces);
+        hints.push(Hint {
+            columns: from..at.saturating_sub(2),
+            action: *action,
+        });
     }
+    hints
 }

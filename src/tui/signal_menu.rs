@@ -50,12 +50,18 @@ pub fn target(row: &ProcessRow) -> Result<Target, String> {
     if row.ended().is_some() {
         return Err(format!("{} has ended", key.pid));
     }
-    let Some(facts) = row.facts().filter(|_| key.start != StartTicks(0)) else {
+    let Some(facts) = row.facts() else {
         return Err(format!(
-            "{} is outside this PID namespace or cannot be read: here its PID may name another process",
+            "{} is not visible here: another PID namespace, or just ended",
             key.pid
         ));
     };
+    if key.start == StartTicks(0) {
+        return Err(format!(
+            "{} cannot be read: nothing tells it from another one with its PID",
+            key.pid
+        ));
+    }
     Ok(Target {
         key,
         command: row.command().value().cloned().unwrap_or_default(),

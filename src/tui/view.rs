@@ -6,7 +6,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
-use super::chrome;
+use super::chrome::{self, Hint};
 use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
 use super::filter::Filter;
@@ -253,7 +253,17 @@ impl View {
         }
     }
 
-    /// The mouse: a press moves the cursor, again opens; on a heading it orders; the wheel moves and scrolls.
+    fn footer(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Vec<Hint> {
+        let last = Rect {
+            y: area.bottom() - 1,
+            height: 1,
+            ..area
+        };
+        chrome::footer(app, self.top(), self.stack.len() == 1, last, buffer)
+    }
+
+    /// The mouse: a press moves the cursor, again opens; on a heading it orders, in the footer it is that key; the
+    /// wheel moves and scrolls.
     pub fn mouse(
         &mut self,
         mouse: MouseEvent,
@@ -265,8 +275,9 @@ impl View {
             MouseEventKind::ScrollUp => Some(Action::Up),
             MouseEventKind::ScrollDown => Some(Action::Down),
             MouseEventKind::Down(MouseButton::Left) if self.overlay.is_none() => {
+                let action = self.click(Position::new(mouse.column, mouse.row), area, app);
                 app.message = None;
-                self.click(Position::new(mouse.column, mouse.row), area, app)
+                action
             }
             _ => None,
         };
@@ -278,7 +289,13 @@ impl View {
     /// What the press is to do beside moving the cursor.
     fn click(&mut self, place: Position, area: Rect, app: &mut App) -> Option<Action> {
         // Drawn to nowhere: only where things stand is asked.
-        let body = self.surround(app, area, &mut Buffer::empty(area));
+        let nowhere = &mut Buffer::empty(area);
+        let body = self.surround(app, area, nowhere);
+        if !is_small(area) && place.y + 1 == area.bottom() {
+            let hints = self.footer(app, area, nowhere);
+            let hit = hints.iter().find(|hint| hint.columns.contains(&place.x));
+            return hit.map(|hint| hint.action);
+        }
         let screen = self.stack.last_mut()?;
         match screen.click(app, place, body) {
             Hit::SameRow => return Some(Action::Open),
@@ -302,17 +319,7 @@ impl View {
             screen.draw(app, body, buffer);
         }
         if footer > 0 {
-            chrome::footer(
-                app,
-                screen,
-                self.stack.len() == 1,
-                Rect {
-                    y: area.bottom() - 1,
-                    height: 1,
-                    ..area
-                },
-                buffer,
-            );
+            self.footer(app, area, buffer);
         }
         if let Some(overlay) = &self.overlay {
             overlay.draw(app, screen, area, buffer);

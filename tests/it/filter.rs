@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use gputop::model::pool::{Pool, Pools};
+use gputop::model::event::{Event, Exit, Observation};
+use gputop::model::pool::{Pool, Pools, Unread};
 use gputop::model::process::RunState;
+use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::GpuUuid;
+use gputop::source::Update;
 
 use crate::crowd::{Desk, Member, frame};
 
@@ -41,6 +44,54 @@ fn terms_leave_the_processes_they_hold_for() {
         let mut desk = Desk::new(2, &members());
         desk.send(&format!("/{filter}\n"));
         assert_eq!(desk.pids(), *pids, "{filter}");
+    }
+}
+
+#[test]
+fn states_tell_what_went_wrong_with_a_process() {
+    let members = members();
+    let key = |i: usize| members[i].process.key;
+    let mut frame = frame(2, &members);
+    let mut pool = Pool {
+        process: key(0),
+        gpu: GpuUuid("GPU-1".into()).into(),
+        ..Pool::default()
+    };
+    pool.stats.num_ooms = 1;
+    let unread = Unread {
+        process: key(1),
+        why: Missing::new(Reason::Denied, "ptrace"),
+        ..Unread::default()
+    };
+    frame.pools = Some(Pools {
+        list: vec![pool].into(),
+        unread: vec![unread].into(),
+        ..Pools::default()
+    });
+    let mut desk = Desk::of_frame(frame);
+    let exit = Exit {
+        last: Some(Box::new(members[2].process.clone())),
+        gpus: vec![GpuUuid("GPU-0".into())],
+        ..Exit::default()
+    };
+    desk.update(Update::Event(Event {
+        process: Some(crate::crowd::key(500)),
+        observation: Observation::Exit(exit),
+        ..Event::default()
+    }));
+    let table: &[(&str, &[u32])] = &[
+        ("state:oom", &[418]),
+        ("oom>0", &[418]),
+        ("state:unreadable", &[421]),
+        ("state:dead", &[500]),
+        ("-state:dead gpu:1", &[418, 421]),
+        ("state:oom,dead,unreadable", &[418, 421, 500]),
+        ("state:stopped", &[]),
+    ];
+    for (filter, pids) in table {
+        desk.send(&format!("/{filter}\n"));
+        assert_eq!(desk.pids(), *pids, "{filter}");
+        desk.send("\x1b");
     }
 }
 

@@ -8,7 +8,7 @@ use gputop::model::signal::{SIGNALS, Signal, Signalled};
 use gputop::model::units::StartTicks;
 use gputop::source::{Request, Update};
 
-use crate::crowd::{Desk, Member, key};
+use crate::crowd::{Desk, Member, frame, key};
 use crate::fake_nvml::FakeNvml;
 use crate::machine::{RealProcess, dashboard, is_host, on_gpu};
 use crate::tables::shows;
@@ -273,15 +273,28 @@ fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
 
 #[test]
 fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
-    let mut members = vec![Member::new(418, "ana", "train.py", &[(0, 20)])];
-    members[0].process.key.start = StartTicks(0);
-    let mut desk = Desk::new(1, &members);
-    for keys in ["\tx", " "] {
-        desk.send(keys);
-        let text = desk.text(120, 30);
-        assert!(text.contains("418 is outside this PID namespace"), "{text}");
+    let members = || vec![Member::new(418, "ana", "train.py", &[(0, 20)])];
+    let mut unreadable = members();
+    unreadable[0].process.key.start = StartTicks(0);
+    let mut outside = frame(1, &members());
+    outside.processes = None;
+    let table = [
+        (outside, "418 is not visible here: another PID namespace"),
+        (
+            frame(1, &unreadable),
+            "418 cannot be read: nothing tells it",
+        ),
+    ];
+    for (frame, why) in table {
+        let mut desk = Desk::of_frame(frame);
+        for keys in ["\tx", " "] {
+            desk.send(keys);
+            let text = desk.text(80, 24);
+            assert!(text.contains(why), "{text}");
+        }
+        assert!(desk.app.tags.is_empty());
+        assert_eq!(signals(&desk), Vec::<&Request>::new());
     }
-    assert!(desk.app.tags.is_empty());
 }
 
 #[test]
