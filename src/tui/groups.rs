@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::columns::gib;
 use super::rows::ProcessRow;
-use super::theme::{Role, Theme};
+use super::theme::Role;
 use super::widgets::table::Cell;
 use crate::model::pool::PoolStats;
 use crate::model::process::{Parent, ProcessKey};
@@ -191,8 +191,8 @@ impl Group {
         }
     }
 
-    /// What stands in the column of this title: a sum where there is one to be had, its name under COMMAND.
-    pub fn cell(&self, title: &str, theme: &Theme) -> Cell {
+    /// What stands in the column of this title: a sum, where there is one to be had.
+    pub fn cell(&self, title: &str) -> Cell {
         let size = |size: Option<Bytes>| size.map(gib);
         let sums = &self.sums;
         let text = match title {
@@ -207,19 +207,14 @@ impl Group {
             "OOM" => sums.ooms.map(|n| n.to_string()),
             "CPU%" => sums.cpu.map(|cpu| format!("{cpu:.0}")),
             "RSS" => sums.rss.map(Bytes::short),
-            "COMMAND" => Some(self.words(theme)),
             _ => None,
         };
         Cell::new(text.unwrap_or_default(), Role::Title)
     }
 
     /// `- user ana (3)`
-    fn words(&self, theme: &Theme) -> String {
-        let mark = if self.folded {
-            theme.glyphs.folded
-        } else {
-            theme.glyphs.unfolded
-        };
+    pub fn words(&self) -> String {
+        let mark = if self.folded { '+' } else { '-' };
         format!("{mark} {} ({})", self.title, self.sums.processes)
     }
 }

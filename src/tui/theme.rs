@@ -93,9 +93,6 @@ pub struct Glyphs {
     pub live: &'static str,
     pub paused: &'static str,
     pub degree: &'static str,
-    /// A group that hides its processes, and one that shows them.
-    pub folded: &'static str,
-    pub unfolded: &'static str,
     /// The way a column orders rows: the largest first, the smallest first.
     pub descending: &'static str,
     pub ascending: &'static str,
@@ -124,8 +121,6 @@ pub const UNICODE: Glyphs = Glyphs {
     live: "●",
     paused: "‖",
     degree: "°",
-    folded: "▸",
-    unfolded: "▾",
     descending: "▼",
     ascending: "▲",
 };
@@ -153,8 +148,6 @@ pub const ASCII: Glyphs = Glyphs {
     live: "*",
     paused: "=",
     degree: " ",
-    folded: "+",
-    unfolded: "-",
     descending: "v",
     ascending: "^",
 };

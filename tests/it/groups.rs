@@ -31,7 +31,7 @@ fn members() -> Vec<Member> {
     ]
 }
 
-/// What stands in the process table from the heading on, without what is before PID.
+/// The names of groups and the commands of processes, with how far they are indented.
 fn table(desk: &Desk) -> Vec<String> {
     let text = desk.text(140, 40);
     let lines = text.lines().map(str::trim_end).map(str::to_owned);
@@ -40,7 +40,13 @@ fn table(desk: &Desk) -> Vec<String> {
         .take_while(|line| !line.trim().is_empty())
         .collect();
     let at = lines[0].find("COMMAND").unwrap();
-    let command = |line: &String| line.chars().skip(at).collect::<String>();
+    let command = |line: &String| {
+        let name = line.trim_start_matches(['▸', '◆', ' ']);
+        if name.starts_with(['+', '-']) {
+            return name[..=name.find(')').unwrap()].to_owned();
+        }
+        line.chars().skip(at).collect::<String>()
+    };
     lines.iter().skip(1).map(command).collect()
 }
 
@@ -69,7 +75,7 @@ fn one_key_goes_through_tree_and_groups_and_back() {
     desk.send("t");
     assert!(desk.text(140, 40).contains("processes: tree by parent"));
     let tree = [
-        "▾ 400 torchrun (3)",
+        "- 400 torchrun (3)",
         "  train.py",
         "  train.py",
         "    loader.py",
@@ -78,15 +84,17 @@ fn one_key_goes_through_tree_and_groups_and_back() {
         "blender",
     ];
     assert_eq!(table(&desk), tree);
+    // In the least room too the name is whole.
+    assert!(desk.text(60, 20).contains("- 400 torchrun (3)"));
     desk.send("t");
     let by_user = [
-        "▾ user ana (3)",
+        "- user ana (3)",
         "  train.py",
         "  train.py",
         "  loader.py",
         "  train.py",
         "  train.py",
-        "▾ user bob (1)",
+        "- user bob (1)",
         "  blender",
     ];
     assert_eq!(table(&desk), by_user);
@@ -138,7 +146,7 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
     desk.send("tt\t\n");
     assert_eq!(
         table(&desk),
-        ["▸ user ana (3)", "▾ user bob (1)", "  blender"]
+        ["+ user ana (3)", "- user bob (1)", "  blender"]
     );
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
     // Nothing to signal under the cursor; a row further down there is.
@@ -190,9 +198,9 @@ fn real_processes_stand_below_who_started_them() {
     let terminal = dashboard(&fake).start();
     terminal.wait_for(|s| shows(s, b.pid(), &[]), "the processes");
     terminal.send("t");
-    terminal.wait_text(&format!("▾ {} ", std::process::id()));
+    terminal.wait_text(&format!("- {} ", std::process::id()));
     terminal.send("\t\r");
-    terminal.wait_text(&format!("▸ {} ", std::process::id()));
+    terminal.wait_text(&format!("+ {} ", std::process::id()));
     terminal.wait_for(|s| !shows(s, b.pid(), &[]), "no process");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);

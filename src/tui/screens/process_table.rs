@@ -8,8 +8,8 @@ use crate::tui::columns::{PROCESS_COLUMNS, late};
 use crate::tui::groups::Line;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::put;
-use crate::tui::widgets::table::{self, Cell, Column, View, column_at, scrolled};
+use crate::tui::widgets::cells::{columns, put, put_line};
+use crate::tui::widgets::table::{self, Cell, Column, Placed, View, placed, scrolled};
 
 /// Draws `rows` so that the row `at` is in sight, and the cursor on it where it is `marked`; returns how many rows
 /// are out of sight below.
@@ -30,7 +30,7 @@ pub fn draw_processes(
 /// The same for the lines of the app: its rows, as they are grouped.
 pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut Buffer) -> usize {
     let cell = |column: &Column<ProcessRow>, line: &Line| match line {
-        Line::Group(group) => group.cell(column.title, &app.theme),
+        Line::Group(group) => group.cell(column.title),
         Line::Process { row, depth } => {
             let mut cell = cell_of(column, &app.rows[*row], app);
             if column.title == "COMMAND" {
@@ -44,7 +44,32 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
         row.is_some_and(|row| app.tags.has(row.id().key))
     };
     let place = Place { at, marked, area };
-    draw(app, &app.lines, cell, has_tag, &place, buffer)
+    let below = draw(app, &app.lines, cell, has_tag, &place, buffer);
+    draw_names(app, at, area, buffer);
+    below
+}
+
+/// The names of groups, from the left as far as there is no sum.
+fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
+    let (_, table) = split(app, area);
+    let placed = placed(PROCESS_COLUMNS, &view(app), table);
+    let offset = scrolled(at, app.lines.len(), rows_of(area));
+    let shown = (area.y + 1..area.bottom()).zip(app.lines.iter().skip(offset));
+    for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
+        let first_sum = placed.iter().find_map(|place| {
+            let text = group.cell(PROCESS_COLUMNS[place.column].title).text;
+            let width = u16::try_from(columns(&text)).ok().filter(|w| *w > 0)?;
+            Some((place.x + place.width).saturating_sub(width + 1))
+        });
+        let x = table.x + 1;
+        let name = Rect {
+            x,
+            y,
+            width: first_sum.unwrap_or(table.right()).saturating_sub(x),
+            height: 1,
+        };
+        put_line(buffer, name, &group.words(), Role::Title, &app.theme);
+    }
 }
 
 fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
@@ -55,8 +80,9 @@ fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
 pub fn hit(app: &App, at: usize, place: Position, area: Rect) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
-        let column = column_at(PROCESS_COLUMNS, &view(app), table, place.x)?;
-        return Some(Pressed::Heading(column));
+        let placed = placed(PROCESS_COLUMNS, &view(app), table);
+        let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
+        return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
     let line = scrolled(at, app.lines.len(), rows_of(area)) + usize::from(place.y - area.y - 1);
     (line < app.lines.len()).then_some(Pressed::Line(line))

@@ -216,19 +216,10 @@ fn place_late<T: ?Sized>(
     placed
 }
 
-/// The column under `x`.
-pub fn column_at<T: ?Sized>(
-    columns: &[Column<T>],
-    view: &View,
-    area: Rect,
-    x: u16,
-) -> Option<usize> {
-    let width = area.width.checked_sub(1)?;
-    let placed = place_late(columns, view.late, view.hidden, area.x + 1, width);
-    let under = placed
-        .iter()
-        .find(|place| (place.x..=place.x + place.width).contains(&x));
-    under.map(|place| place.column)
+/// Where the columns stand in a table that is drawn into `area`, behind a column for the cursor's mark.
+pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
+    let width = area.width.saturating_sub(1);
+    place_late(columns, view.late, view.hidden, area.x + 1, width)
 }
 
 /// Columns that the user does not want, by their index.
@@ -280,8 +271,7 @@ pub fn draw<T, R>(
     if area.height == 0 || area.width < 2 {
         return;
     }
-    // A column at the left for the cursor's mark.
-    let placed = place_late(columns, view.late, view.hidden, area.x + 1, area.width - 1);
+    let placed = placed(columns, view, area);
     heading(columns, &placed, view, area.y, buffer, theme);
     let visible = rows
         .iter()
