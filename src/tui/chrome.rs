@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::app::{App, Recording};
@@ -11,7 +12,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::screens::Screen;
 use super::signal_menu::SignalMenu;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
+use super::widgets::cells::{columns, put, put_all, put_line, put_right, wrap_words};
 use crate::model::frame::Frame;
 use crate::model::units::Millis;
 
@@ -165,6 +166,17 @@ fn arrangement(app: &App) -> String {
         words.push(format!("by {}{way}", column.title));
     }
     words.join("  ")
+}
+
+/// A sentence in the last line of `area`, in place of what was there.
+pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
+    let last = Rect {
+        y: area.bottom().saturating_sub(1),
+        height: area.height.min(1),
+        ..area
+    };
+    Clear.render(last, buffer);
+    put_line(buffer, last, message, Role::Warn, &app.theme);
 }
 
 /// A key in the footer.

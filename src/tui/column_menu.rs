@@ -23,12 +23,8 @@ const KEPT: &str = "PID";
 /// Columns that can be hidden, as indices.
 fn choices() -> Vec<usize> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
-    let mut choices: Vec<usize> = columns
-        .filter(|(_, column)| column.title != KEPT)
-        .map(|(i, _)| i)
-        .collect();
-    choices.dedup();
-    choices
+    let others = columns.filter(|(_, column)| column.title != KEPT);
+    others.map(|(i, _)| i).collect()
 }
 
 impl ColumnMenu {
@@ -59,12 +55,13 @@ impl ColumnMenu {
         let offset = scrolled(self.cursor, choices.len(), usize::from(inner.height));
         let shown = choices.iter().enumerate().skip(offset);
         for (y, (i, column)) in (inner.y..inner.bottom()).zip(shown) {
-            let mut box_ = "[x]";
-            if app.hidden_columns.has(*column) {
-                box_ = "[ ]";
-            }
+            let shown = if app.hidden_columns.has(*column) {
+                "[ ]"
+            } else {
+                "[x]"
+            };
             let column = &PROCESS_COLUMNS[*column];
-            let name = format!("{box_} {:<8} ", column.title);
+            let name = format!("{shown} {:<8} ", column.title);
             let room = usize::from(inner.width).saturating_sub(name.len() + 3);
             let pieces = [
                 (name.as_str(), theme.style(Role::Key)),

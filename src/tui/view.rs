@@ -320,6 +320,9 @@ impl View {
         }
         if footer > 0 {
             self.footer(app, area, buffer);
+        } else if let Some(message) = &app.message {
+            // Where there is no footer, what must be said takes the last line.
+            chrome::message(app, message, area, buffer);
         }
         if let Some(overlay) = &self.overlay {
             overlay.draw(app, screen, area, buffer);

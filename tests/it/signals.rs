@@ -298,6 +298,19 @@ fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
 }
 
 #[test]
+fn in_the_least_room_too_it_is_said_why_nothing_is_sent() {
+    let mut desk = desk();
+    desk.app.readonly = true;
+    desk.send("\tx");
+    for (width, height) in [(40, 6), (80, 24)] {
+        let text = desk.text(width, height);
+        let last = text.lines().last().unwrap();
+        assert!(last.contains("no signals: gputop was started"), "{text}");
+    }
+    assert_eq!(signals(&desk), Vec::<&Request>::new());
+}
+
+#[test]
 fn each_outcome_has_its_words() {
     let mut desk = desk();
     let missing = |reason, hint: &str| Err(Missing::new(reason, hint));
