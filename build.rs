@@ -1,4 +1,12 @@
 //! Embeds the error cards: a card is added by adding its file, and no list names it a second time.
+//!
+//! Their TOML is embedded as JSON, with the literals that each signature needs: reading 90 cards of TOML and working the
+//! literals out would take longer than `gputop explain` may for a short log.
+
+#[path = "src/diagnose/expression.rs"]
+mod expression;
+#[path = "src/diagnose/needle.rs"]
+mod needle;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +16,8 @@ fn main() -> io::Result<()> {
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let cards = root.join("assets/cards");
     println!("cargo::rerun-if-changed={}", cards.display());
+    println!("cargo::rerun-if-changed=src/diagnose/expression.rs");
+    println!("cargo::rerun-if-changed=src/diagnose/needle.rs");
     let mut files = fs::read_dir(&cards)?
         .map(|entry| Ok(entry?.path()))
         .collect::<io::Result<Vec<_>>>()?;
@@ -16,10 +26,39 @@ fn main() -> io::Result<()> {
     let mut list = String::from("&[\n");
     for file in &files {
         let id = file.file_stem().unwrap_or_default().to_string_lossy();
-        let path = file.display().to_string();
-        let _ = writeln!(list, "    ({id:?}, include_str!({path:?})),");
+        let (front, text) = parts(&fs::read_to_string(file)?);
+        let _ = writeln!(list, "    ({id:?}, {front:?}, {text:?}),");
     }
     list.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     fs::write(Path::new(&out).join("cards.rs"), list)
+}
+
+/// A card's TOML as JSON and its Markdown. What is no card stays as it is, for the tests to say so.
+fn parts(file: &str) -> (String, String) {
+    let split = || {
+        let rest = file.strip_prefix("+++")?;
+        let end = rest.find("\n+++")?;
+        let mut front: toml::Table = rest[..end].parse().ok()?;
+        if let Some(toml::Value::Array(signatures)) = front.get_mut("signature") {
+            signatures.iter_mut().for_each(add_needles);
+        }
+        let text = rest[end + 4..].trim().to_owned();
+        Some((serde_json::to_string(&front).ok()?, text))
+    };
+    split().unwrap_or_else(|| (file.to_owned(), String::new()))
+}
+
+fn add_needles(signature: &mut toml::Value) {
+    let Some(signature) = signature.as_table_mut() else {
+        return;
+    };
+    let written = signature.get("match").and_then(toml::Value::as_str);
+    let needles = written.and_then(|w| needle::needles(&expression::expanded(w)));
+    let text = |needle: Vec<u8>| String::from_utf8(needle).ok().map(toml::Value::String);
+    let needles: Option<Vec<toml::Value>> = needles.into_iter().flatten().map(text).collect();
+    signature.insert(
+        "needles".to_owned(),
+        toml::Value::Array(needles.unwrap_or_default()),
+    );
 }

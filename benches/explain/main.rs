@@ -5,6 +5,7 @@
 //! cargo bench --bench explain                        # speed, memory, start to end
 //! cargo bench --bench explain -- --corpus DIR        # and detection, id, fields, false alarms
 //! cargo bench --bench explain -- --logs DIR          # every incident in ordinary logs, which should have none
+//! cargo bench --bench explain -- --stream 2          # 2 GB through standard input instead of 10
 //! cargo bench --bench explain -- --strict            # a figure that is missed is a failure
 //! ```
 //!
@@ -41,7 +42,9 @@ fn main() -> ExitCode {
         figures.extend(logs::alarms(&folder));
     }
     if figures.is_empty() || args.iter().any(|a| a == "--speed") {
-        figures.extend(speed::measure());
+        let stream = args.iter().position(|a| a == "--stream");
+        let stream = stream.and_then(|at| args.get(at + 1)?.parse().ok());
+        figures.extend(speed::measure(stream.unwrap_or(10)));
     }
     for figure in &figures {
         let verdict = if figure.met { "met" } else { "MISSED" };

@@ -19,8 +19,9 @@ const QUIET: &[&str] = &[
 ];
 
 /// The figures of the build that the benches use.
-pub fn measure() -> Vec<Figure> {
-    vec![throughput(), memory(), short()]
+/// `stream` is how much runs through standard input, in GB.
+pub fn measure(stream: u64) -> Vec<Figure> {
+    vec![throughput(), memory(stream), short()]
 }
 
 fn gputop() -> Command {
@@ -73,8 +74,8 @@ fn throughput() -> Figure {
     }
 }
 
-/// Resident memory while 10 GB run through standard input, an incident among them now and then.
-fn memory() -> Figure {
+/// Resident memory while GB after GB run through standard input, an incident among them now and then.
+fn memory(stream: u64) -> Figure {
     let mut child = gputop().stdin(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut piece = quiet(8 * MIB);
@@ -83,7 +84,7 @@ fn memory() -> Figure {
     );
     let mut peak = 0;
     let mut sent = 0_u64;
-    while sent < 10_000_000_000 {
+    while sent < stream * 1_000_000_000 {
         input.write_all(&piece).unwrap();
         sent += piece.len() as u64;
         peak = peak.max(resident(&child));

@@ -125,6 +125,9 @@ pub struct Signature {
     /// Says that it happened, but not what: of two matches of one card the one that says more is quoted.
     #[serde(default)]
     pub weak: bool,
+    /// Literals of which each match holds one, worked out by the build.
+    #[serde(default)]
+    pub needles: Option<Vec<String>>,
 }
 
 /// A field that stands beside the match: all matches count for a repeated group, else the nearest.
@@ -231,6 +234,8 @@ pub enum CardError {
     NoFence,
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
 }
 
 impl Card {
@@ -243,6 +248,16 @@ impl Card {
         let end = rest.find("\n+++").ok_or(CardError::NoFence)?;
         let mut card: Self = toml::from_str(&rest[..end])?;
         card.text = rest[end + 1 + FENCE.len()..].trim().to_owned();
+        Ok(card)
+    }
+
+    /// Reads a card as the build embeds it: the TOML as JSON, and the Markdown.
+    ///
+    /// # Errors
+    /// When the JSON is not a card's.
+    pub fn embedded(front: &str, text: &'static str) -> Result<Self, CardError> {
+        let mut card: Self = serde_json::from_str(front)?;
+        text.clone_into(&mut card.text);
         Ok(card)
     }
 

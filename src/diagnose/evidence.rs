@@ -35,6 +35,8 @@ pub struct Case<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     For(String),
+    /// For it, but not enough to call it likely.
+    Hint(String),
     Against(String),
     /// It cannot know.
     Silent,

@@ -10,9 +10,6 @@ use crate::model::incident::Fields;
 /// The fields of one match, by name.
 pub type Found = Map<String, Value>;
 
-/// A figure with its unit, for signatures: `{SIZE}`.
-pub const SIZE: &str = r"\d[\d,]*(?:\.\d+)? ?(?:[Bb]ytes|[KMGT]i?B|[KMGT]i?b|[KMGT]|B)\b";
-
 /// Groups that are read as whole numbers.
 const NUMBERS: &[&str] = &[
     "gpu_index",

@@ -99,7 +99,7 @@ fn is_quoted(before: &str, after: &str) -> bool {
 /// Words run up to the match without a colon, a bracket or a dash that would end a prefix.
 fn is_sentence(before: &str) -> bool {
     let tail = before
-        .rsplit([':', ']', '|', '>', ';', '='])
+        .rsplit([':', ']', '|', '>', ';', '=', '!'])
         .next()
         .unwrap_or_default();
     // A bar or another rank's line may stand before it without a break.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bytes ─► scan (a few literals, at memory speed) ─► excerpts ─► text (plain lines, one flow a writer)
-//!       ─► signature (one RegexSet, then the card's groups) ─► Sighting ─► judge (which is the cause, which follow,
+//!       ─► signature (literals, then the expressions that can match) ─► Sighting ─► judge (which is the cause, which follow,
 //!       which card of a family, evidence for and against each cause) ─► model::Incident ─► explain, run, tui
 //! ```
 //!
@@ -12,10 +12,12 @@
 pub mod card;
 pub mod catalogue;
 pub mod evidence;
+mod expression;
 pub mod fields;
 mod guard;
 pub mod judge;
 pub mod log;
+mod needle;
 mod own_process;
 mod quote;
 pub mod scan;

@@ -1,12 +1,17 @@
-//! Where the signatures of the cards are in a text: one pass of a set over all, then the groups of those that match.
+//! Where the signatures of the cards are in a text: one pass for the literals of all, then the expressions of those that
+//! can match.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use regex::bytes::{Captures, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use regex::bytes::{Captures, Regex, RegexBuilder};
 
 use super::card::{Card, Reach};
+use super::expression::expanded;
 use super::fields::{self, Found};
 use super::guard;
+use super::needle::needles;
 use super::text::Flow;
 
 /// How far a message reaches beyond its signature.
@@ -15,16 +20,6 @@ const MESSAGE: usize = 2048;
 const NEAR: usize = 400;
 /// Of one signature in one excerpt; a kernel that fails prints a line for each thread.
 const MAX_MATCHES: usize = 20_000;
-
-/// The line of a failed assertion: CUDA's on Linux and Windows, the verbose build's, ROCm's (KNOWLEDGE: `MACRO`,
-/// c10/macros/Macros.h). Templated kernels print their whole signature, so the kernel is what stands before `block:`.
-const ASSERT: &str = concat!(
-    r#"(?<kernel_file>(?:[A-Za-z]:)?[^\s:"'`()]+\.\w{1,5}):(?<kernel_line>\d+): "#,
-    r"(?:(?:(?<kernel>[^\n]{1,600}?): ?)?block: \[(?<block>\d+, ?\d+, ?\d+)\], ",
-    r"thread: \[(?<thread>\d+, ?\d+, ?\d+)\][,:]? ",
-    r#"Assertion (?:[`'"](?<assertion>(?s:.){1,400}?)[`'"] failed|failed: [`'](?<assertion_2>[^`'\n]{1,300})[`'])"#,
-    r"|(?:(?<kernel_2>[^\n]{1,600}?): )?Device-side assertion [`'](?<assertion_3>[^\n]{1,300}?)[`'] failed)",
-);
 
 /// A regular expression of a card, compiled when first needed: most are not, and a short log shall not wait for them.
 #[derive(Debug)]
@@ -75,6 +70,8 @@ struct Rule {
     unless: Vec<Pattern>,
     plain_words: bool,
     weak: bool,
+    /// From the build; empty where there are none.
+    needles: Option<Vec<String>>,
 }
 
 /// All signatures, ready to be looked for.
@@ -83,7 +80,61 @@ pub struct Signatures {
     rules: Vec<Rule>,
     /// For each card, what to read beside a match.
     extracts: Vec<Vec<(Pattern, Reach)>>,
-    set: OnceLock<Option<RegexSet>>,
+    filter: OnceLock<Filter>,
+}
+
+/// Which rules can match a text at all, told by the literals that they need.
+#[derive(Debug)]
+struct Filter {
+    search: Option<AhoCorasick>,
+    /// The rule of each literal.
+    rules: Vec<usize>,
+    /// Rules without a literal.
+    always: Vec<usize>,
+}
+
+impl Filter {
+    fn of(rules: &[Rule]) -> Self {
+        let mut literals = Vec::new();
+        let mut filter = Self {
+            search: None,
+            rules: Vec::new(),
+            always: Vec::new(),
+        };
+        for (index, rule) in rules.iter().enumerate() {
+            let known = rule
+                .needles
+                .as_ref()
+                .map(|all| all.iter().map(|n| n.clone().into_bytes()).collect());
+            let needles = known
+                .or_else(|| needles(&rule.pattern.source))
+                .filter(|all: &Vec<_>| !all.is_empty());
+            match needles {
+                Some(needles) => {
+                    filter.rules.extend(needles.iter().map(|_| index));
+                    literals.extend(needles);
+                }
+                None => filter.always.push(index),
+            }
+        }
+        // It is built more often than it reads much.
+        let mut search = AhoCorasick::builder();
+        filter.search = search
+            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+            .build(&literals)
+            .ok();
+        filter
+    }
+
+    /// In the order of the cards.
+    fn candidates(&self, text: &[u8]) -> BTreeSet<usize> {
+        let mut candidates: BTreeSet<usize> = self.always.iter().copied().collect();
+        if let Some(search) = &self.search {
+            let found = search.find_overlapping_iter(text);
+            candidates.extend(found.map(|m| self.rules[m.pattern().as_usize()]));
+        }
+        candidates
+    }
 }
 
 /// A signature in a text.
@@ -111,6 +162,7 @@ impl Signatures {
                     unless: signature.unless.iter().map(|u| Pattern::new(u)).collect(),
                     plain_words: signature.plain_words,
                     weak: signature.weak,
+                    needles: signature.needles.clone(),
                 });
             }
         }
@@ -123,7 +175,7 @@ impl Signatures {
         Self {
             rules,
             extracts: extracts.collect(),
-            set: OnceLock::new(),
+            filter: OnceLock::new(),
         }
     }
 
@@ -146,12 +198,8 @@ impl Signatures {
     /// Every signature in `flow`, in order; of those that overlap the one whose card has the lowest `order`.
     #[must_use]
     pub fn matches(&self, flow: &Flow, cards: &[Card]) -> Vec<Match> {
-        let text = flow.text.as_bytes();
-        let Some(set) = self.set() else {
-            return Vec::new();
-        };
         let mut matches = Vec::new();
-        for index in set.matches(text) {
+        for index in self.filter().candidates(flow.text.as_bytes()) {
             self.collect(&self.rules[index], flow, &mut matches);
         }
         without_overlaps(&mut matches, cards);
@@ -213,14 +261,8 @@ impl Signatures {
         }
     }
 
-    fn set(&self) -> Option<&RegexSet> {
-        let build = || {
-            let sources = self.rules.iter().map(|r| &r.pattern.source);
-            let mut set = RegexSetBuilder::new(sources);
-            set.unicode(false).multi_line(true).size_limit(64 << 20);
-            set.build().ok()
-        };
-        self.set.get_or_init(build).as_ref()
+    fn filter(&self) -> &Filter {
+        self.filter.get_or_init(|| Filter::of(&self.rules))
     }
 }
 
@@ -313,36 +355,6 @@ fn builder(source: &str) -> RegexBuilder {
     let mut builder = RegexBuilder::new(source);
     builder.unicode(false).multi_line(true).size_limit(4 << 20);
     builder
-}
-
-/// The expression behind what a card writes.
-fn expanded(written: &str) -> String {
-    let size = format!("(?:{})", fields::SIZE.replace(' ', "\u{1}"));
-    let written = written.replace("{SIZE}", &size).replace("{ASSERT}", ASSERT);
-    let mut out = String::with_capacity(written.len() * 2);
-    let mut in_class = false;
-    let mut chars = written.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => {
-                out.push(c);
-                out.extend(chars.next());
-            }
-            '[' => {
-                in_class = true;
-                out.push(c);
-            }
-            ']' => {
-                in_class = false;
-                out.push(c);
-            }
-            ' ' if !in_class => out.push_str(r"\s+"),
-            '\u{1}' => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    // ` ?` was an optional space and must not become a lazy run.
-    out.replace(r"\s+?", r"\s*").replace(r"\s+*", r"\s*")
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
     },
     // The cards are the diagnosis' own data.
     Rule {
-        place: "export/cards.rs",
+        place: "export/cards",
         may: &["export", "model", "diagnose"],
     },
     // A table is drawn by what draws the screen.

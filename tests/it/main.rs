@@ -1,12 +1,14 @@
 //! All integration tests are one binary; a file is a topic.
 #![allow(clippy::unwrap_used)]
 
+mod cards;
 #[cfg(target_os = "linux")]
 mod commands;
 mod crowd;
 #[cfg(target_os = "linux")]
 mod dashboard;
 mod day;
+mod explain;
 #[cfg(target_os = "linux")]
 mod fake_nvml;
 #[cfg(target_os = "linux")]

@@ -226,17 +226,13 @@ fn compaction_fails_against(oom: &Oom) -> Finding {
 
 fn holes_nearly(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let nearly = || {
-        let (req, ru) = (oom.req?, oom.ru?);
-        Some(ru >= req / 2 && fragmented(&oom) == Some(false))
+    let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
+        return Finding::Silent;
     };
-    when(nearly(), || {
-        Some(format!(
-            "{} idle in pieces, {} wanted",
-            b(oom.ru?),
-            b(oom.req?)
-        ))
-    })
+    if ru >= req / 2 && fragmented(&oom) == Some(false) {
+        return Finding::Hint(format!("{} idle in pieces, {} wanted", b(ru), b(req)));
+    }
+    Finding::Silent
 }
 
 fn compaction_fails(case: &Case<'_>) -> Finding {
@@ -313,7 +309,7 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     };
     let outside = this.saturating_sub(reserved);
     if outside >= GIB {
-        Finding::For(format!("{} of this process is not PyTorch's", b(outside)))
+        Finding::Hint(format!("{} of this process is not PyTorch's", b(outside)))
     } else {
         Finding::Against(format!(
             "only {} of this process is not PyTorch's",

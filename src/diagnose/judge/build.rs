@@ -55,7 +55,7 @@ pub(super) fn incident(
         }),
         quote: sighting.quote.clone(),
         at: place.map(at),
-        ..filled(card, &found, causes)
+        ..filled(card, &found, causes, script(&sighting.frames))
     }
 }
 
@@ -96,7 +96,7 @@ pub(super) fn complete<'i>(
 }
 
 /// A card with its sentences filled in.
-fn filled(card: &Card, found: &Found, causes: Vec<Cause>) -> Incident {
+fn filled(card: &Card, found: &Found, causes: Vec<Cause>, script: Option<&str>) -> Incident {
     let known = |texts: &[String]| {
         texts
             .iter()
@@ -117,7 +117,7 @@ fn filled(card: &Card, found: &Found, causes: Vec<Cause>) -> Incident {
         title: text::visible(template::first(&card.titles, found).as_bytes(), 300),
         detected_by: DetectedBy::Log,
         fields: fields::typed(&shown),
-        fixes: fixes(card, &causes, found),
+        fixes: fixes(card, &causes, found, script),
         causes,
         not_helpful: known(&card.not_helpful),
         references: card.references.clone(),
@@ -128,7 +128,7 @@ fn filled(card: &Card, found: &Found, causes: Vec<Cause>) -> Incident {
 }
 
 /// What to change: for likely causes first, nothing for what is ruled out.
-fn fixes(card: &Card, causes: &[Cause], found: &Found) -> Vec<Fix> {
+fn fixes(card: &Card, causes: &[Cause], found: &Found, script: Option<&str>) -> Vec<Fix> {
     let verdict = |fix: &FixRule| {
         let cause = fix.r#for.as_ref()?;
         causes.iter().find(|c| c.id == *cause).map(|c| c.verdict)
@@ -151,9 +151,12 @@ fn fixes(card: &Card, causes: &[Cause], found: &Found) -> Vec<Fix> {
         Some(Fix {
             title: template::fill(&fix.title, found)?,
             for_cause: fix.r#for.clone(),
-            change: template::fill(&fix.change, found)?,
+            change: for_script(template::fill(&fix.change, found)?, script),
             kind: fix.kind,
-            effect: fix.effect.clone(),
+            effect: fix
+                .effect
+                .as_ref()
+                .and_then(|effect| template::fill(effect, found)),
         })
     });
     made.collect()
@@ -211,7 +214,26 @@ pub(super) fn program(
         at: place.map(at),
         why_first: Some(format!("{who} failed by itself; {after} follows from it.")),
         secondary,
-        ..filled(card, &found, Vec::new())
+        ..filled(card, &found, Vec::new(), script(&traceback.frames))
+    }
+}
+
+/// The program that was started: the outermost frame, where it is a file of the user's.
+fn script(frames: &[Frame]) -> Option<&str> {
+    let file = base_name(&frames.first().filter(|frame| frame.is_users())?.file);
+    file.ends_with(".py").then_some(file)
+}
+
+/// Cards say `python train.py`; who copies a command wants their own script in it.
+fn for_script(change: String, script: Option<&str>) -> String {
+    // A name with blanks or quotes would need quoting, and is nobody's.
+    let is_plain = |name: &&str| {
+        name.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
+    match script.filter(is_plain) {
+        Some(script) => change.replace("python train.py", &format!("python {script}")),
+        None => change,
     }
 }
 

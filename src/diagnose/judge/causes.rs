@@ -27,10 +27,12 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &Found) -> Vec<Cause>
 
 fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &Found) -> Cause {
     let mut speaks_for = said(&rule.seen, case, found);
+    let mut hints = Vec::new();
     let mut speaks_against = said(&rule.denied, case, found);
     for name in &rule.evidence {
         match evidence::judge(name, card, case) {
             Some(Finding::For(says)) => speaks_for.push(says),
+            Some(Finding::Hint(says)) => hints.push(says),
             Some(Finding::Against(says)) => speaks_against.push(says),
             _ => {}
         }
@@ -44,7 +46,10 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &Found) -> Cause
         list.retain(|says| !says.is_empty());
         list.dedup();
     }
+    let is_only_hinted = speaks_for.is_empty() && !hints.is_empty();
+    speaks_for.append(&mut hints);
     let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
+        _ if is_only_hinted => Verdict::Possible,
         (false, true) => Verdict::Likely,
         (false, false) => Verdict::Possible,
         (true, false) => Verdict::RuledOut,

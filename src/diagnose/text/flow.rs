@@ -64,8 +64,11 @@ pub fn flows(lines: &[Line]) -> Vec<Flow> {
         let next = lines[index + 1..]
             .iter()
             .find(|next| next.writer == last || next.writer.is_empty());
-        if line.is_code || !next.is_some_and(|next| goes_on(line, next, width)) {
+        let goes_on = !line.is_code && next.is_some_and(|next| goes_on(line, next, width));
+        if !goes_on {
             flow.text.push('\n');
+        } else if line.cut_at_blank {
+            flow.text.push(' ');
         }
     }
     flows
@@ -78,11 +81,12 @@ fn wrap_width(lines: &[Line]) -> Option<usize> {
     (widest >= MIN_WIDTH && (full >= 2 || USUAL_WIDTHS.contains(&widest))).then_some(widest)
 }
 
-/// Whether a word of `line` goes on in `next`.
+/// Whether the terminal cut `line`, so that it goes on in `next`.
 fn goes_on(line: &Line, next: &Line, width: Option<usize>) -> bool {
     width == Some(line.width)
-        && line.text.ends_with(|c: char| c.is_alphanumeric() || "_./:".contains(c))
-        && next.text.starts_with(|c: char| c.is_alphanumeric() || "_.,;:)".contains(c))
+        && !line.text.is_empty()
+        && !next.text.is_empty()
+        && !line.is_padded
         // Lines of a table or of many threads are equally long and begin alike.
         && line.text.get(..6) != next.text.get(..6)
 }

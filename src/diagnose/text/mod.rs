@@ -24,6 +24,10 @@ pub struct Line {
     pub time: Option<String>,
     /// As it stood in the log, prefixes included, in characters.
     pub width: usize,
+    /// One blank ended it: where a terminal cut it there, the next line goes on after it.
+    pub cut_at_blank: bool,
+    /// Blanks or the side of a box fill it up: it was not cut.
+    pub is_padded: bool,
     /// Source text that a traceback shows, not output.
     pub is_code: bool,
 }

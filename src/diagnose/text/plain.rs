@@ -12,7 +12,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
     for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
         for piece in raw.chunks(MAX_LINE) {
             for text in clean(piece).split('\n') {
-                lines.push(prefix::taken_off(text.trim_end(), number));
+                lines.push(prefix::taken_off(text, number));
             }
         }
     }
@@ -31,9 +31,11 @@ fn without_lone_numbers(lines: &mut [Line]) {
     }
     for line in lines {
         if let Some((rank, rest)) = prefix::label(&line.text) {
+            let inner = prefix::taken_off(rest, line.number);
             line.rank = Some(rank);
             line.writer = format!("rank {rank}");
-            line.text = rest.to_owned();
+            line.time = inner.time;
+            line.text = inner.text;
         }
     }
 }
@@ -44,10 +46,11 @@ fn mark_code(lines: &mut [Line]) {
         let (before, line) = lines.split_at_mut(i);
         let (before, line) = (&before[i - 1], &mut line[0]);
         let trimmed = line.text.trim_start();
-        let indented = trimmed.len() < line.text.len();
+        let indent = |text: &str| text.len() - text.trim_start().len();
         let after_frame = before.text.trim_start().starts_with("File \"")
             && before.text.contains(", line ")
             && before.writer == line.writer;
+        let indented = indent(&line.text) > indent(&before.text);
         let is_carets = !trimmed.is_empty() && trimmed.bytes().all(|b| b == b'^' || b == b'~');
         line.is_code = (after_frame && indented && !trimmed.starts_with("File \"")) || is_carets;
     }
@@ -56,7 +59,7 @@ fn mark_code(lines: &mut [Line]) {
 /// Text without what only terminals and encoders want; line breaks inside it are new lines.
 fn clean(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
-    let text = unescaped(&text);
+    let text = logged(&text).map_or_else(|| unescaped(&text), Into::into);
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -111,6 +114,21 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
+/// The message of a line that is a JSON object: Docker's `{"log": …}`, structured loggers' `{"message": …}`.
+fn logged(text: &str) -> Option<String> {
+    let object = text.trim();
+    if !object.starts_with('{') || !object.ends_with('}') {
+        return None;
+    }
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(object).ok()?;
+    let names = ["log", "message", "msg", "MESSAGE", "text", "exception"];
+    let said: Vec<&str> = names
+        .iter()
+        .filter_map(|name| object.get(*name)?.as_str())
+        .collect();
+    (!said.is_empty()).then(|| said.join("\n"))
+}
+
 /// Text inside JSON (or a Python repr) has its line breaks and quotes written out.
 fn unescaped(text: &str) -> std::borrow::Cow<'_, str> {
     let is_json = text.contains("\\\"") || text.contains("\":") || text.contains("\": ");
@@ -124,20 +142,44 @@ fn unescaped(text: &str) -> std::borrow::Cow<'_, str> {
         out = out.replace(colour, "\x1b[");
     }
     if is_json {
-        for (written, meant) in [
-            ("\\r", ""),
-            ("\\n", "\n"),
-            ("\\t", " "),
-            ("\\\"", "\""),
-            ("\\u003c", "<"),
-            ("\\u003e", ">"),
-            ("\\u0026", "&"),
-            ("\\u0027", "'"),
-        ] {
-            out = out.replace(written, meant);
-        }
+        out = without_escapes(&out);
     }
     out.into()
+}
+
+/// JSON's escapes, read from left to right: `\\n` in a Windows path is no line break.
+fn without_escapes(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let escaped = &rest[at + 1..];
+        let (meant, length) = match escaped.as_bytes().first() {
+            Some(b'n') => ("\n", 1),
+            Some(b't') => (" ", 1),
+            Some(b'r') => ("", 1),
+            Some(b'"') => ("\"", 1),
+            Some(b'\\') => ("\\", 1),
+            Some(b'/') => ("/", 1),
+            Some(b'u') => unicode(escaped.get(1..5).unwrap_or_default()),
+            _ => ("\\", 0),
+        };
+        out.push_str(meant);
+        rest = &escaped[length..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The few characters that encoders write as numbers though they need not.
+fn unicode(digits: &str) -> (&'static str, usize) {
+    match digits.to_ascii_lowercase().as_str() {
+        "003c" => ("<", 5),
+        "003e" => (">", 5),
+        "0026" => ("&", 5),
+        "0027" => ("'", 5),
+        _ => ("\\", 0),
+    }
 }
 
 #[cfg(test)]
@@ -168,10 +210,7 @@ mod tests {
     fn text_inside_json_is_read_as_it_was() {
         assert_eq!(
             texts(br#"{"log":"RuntimeError: CUDA error\nSee \"x\"","stream":"stderr"}"#),
-            [
-                r#"{"log":"RuntimeError: CUDA error"#,
-                r#"See "x"","stream":"stderr"}"#
-            ]
+            ["RuntimeError: CUDA error", r#"See "x""#]
         );
     }
 

@@ -26,6 +26,9 @@ const PREFIXES: &[&str] = &[
     r"^\[(?<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ",
     // ISO times, with Kubernetes' `stderr F ` after them.
     r"^\[?(?<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]?:?(?: |$)(?:(?:stdout|stderr) [FP] )?",
+    // What Python's logging and loguru write after the time: ` - ERROR - name - `, ` | INFO     | name:f:3 - `.
+    r"^ ?[-|] (?:DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL|EXCEPTION) {0,8} [-|] (?:[\w.:/<>-]{1,100} [-|] )?",
+    r"^ ?- [\w.:/-]{1,80} - (?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL) - ",
     // pytest's `E   `.
     r"^E {3,}",
 ];
@@ -34,10 +37,13 @@ const PREFIXES: &[&str] = &[
 const SIDES: [char; 4] = ['│', '┃', '║', '|'];
 
 /// The line without its prefixes; empty where it only draws a frame.
-pub(super) fn taken_off(text: &str, number: u64) -> Line {
+pub(super) fn taken_off(raw: &str, number: u64) -> Line {
+    let text = raw.trim_end();
     let mut line = Line {
         number,
-        width: text.chars().count(),
+        width: raw.chars().count(),
+        cut_at_blank: raw.len() == text.len() + 1,
+        is_padded: raw.len() > text.len() + 1 || text.ends_with(SIDES),
         ..Line::default()
     };
     let mut rest = text;
@@ -142,6 +148,12 @@ mod tests {
             ("2026-11-20T12:00:00.123Z stderr F x", None, "x"),
             ("2026-11-20 12:00:00,123 x", None, "x"),
             ("E   RuntimeError: x", None, "RuntimeError: x"),
+            ("2026-11-20 12:00:00,123 - ERROR - worker - x", None, "x"),
+            (
+                "2026-11-20 12:00:00.123 | INFO     | a.b:step:344 - x",
+                None,
+                "x",
+            ),
             ("> > RuntimeError: x", None, "RuntimeError: x"),
             ("│ RuntimeError: x      │", None, "RuntimeError: x"),
             ("plain: text", None, "plain: text"),

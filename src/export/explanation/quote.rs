@@ -150,9 +150,9 @@ impl Flat {
                     format!("{says} {}", "^".repeat(carets)),
                 )
             };
-            let free = rows
-                .iter()
-                .position(|row| row.width() < column || row.is_empty());
+            // Two labels side by side read as one.
+            let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
+            let free = rows.iter().position(is_free);
             let free = free.unwrap_or_else(|| {
                 rows.push(String::new());
                 rows.len() - 1

@@ -12,6 +12,12 @@ const INDENT: usize = 6;
 /// Fixes that are shown; who has tried five does not need a sixth.
 const MAX_FIXES: usize = 5;
 const MAX_CAUSES: usize = 6;
+/// What would make it surer; `--json` has all.
+const MAX_NEEDS: usize = 2;
+/// What does not help.
+const MAX_NOT: usize = 4;
+/// The widest verdict and two blanks.
+const VERDICT: usize = 11;
 /// Consequences that are named.
 const MAX_SECONDARY: usize = 4;
 
@@ -103,24 +109,11 @@ fn head(out: &mut String, incident: &Incident, style: &Style) {
 /// Commands to copy start a line and are not wrapped.
 fn fixes(out: &mut String, incident: &Incident, style: &Style) {
     for (n, fix) in incident.fixes.iter().take(MAX_FIXES).enumerate() {
-        let label = if n == 0 { "DO" } else { "" };
-        let effect = fix
-            .effect
-            .as_ref()
-            .map_or_else(String::new, |effect| format!(" ({effect})"));
-        let label = format!("{:<INDENT$}{}", style.paint("1", label), n + 1);
-        // Paint takes no cells.
-        let label = if style.colour {
-            format!(
-                "{}{:pad$}{}",
-                style.paint("1", if n == 0 { "DO" } else { "" }),
-                "",
-                n + 1,
-                pad = INDENT - if n == 0 { 2 } else { 0 }
-            )
-        } else {
-            label
-        };
+        let word = if n == 0 { "DO" } else { "" };
+        let blanks = " ".repeat(INDENT - word.len());
+        let label = format!("{}{blanks}{}", style.paint("1", word), n + 1);
+        let effect = fix.effect.as_ref();
+        let effect = effect.map_or_else(String::new, |effect| format!(" ({effect})"));
         let mut body = String::new();
         labelled(
             &mut body,
@@ -132,7 +125,7 @@ fn fixes(out: &mut String, incident: &Incident, style: &Style) {
         let _ = write!(out, "{label}{}", body.get(INDENT + 1..).unwrap_or_default());
         let _ = writeln!(out, "{}", style.paint("36", &fix.change));
     }
-    for (n, not) in incident.not_helpful.iter().enumerate() {
+    for (n, not) in incident.not_helpful.iter().take(MAX_NOT).enumerate() {
         labelled(
             out,
             if n == 0 { "NOT" } else { "" },
@@ -145,13 +138,12 @@ fn fixes(out: &mut String, incident: &Incident, style: &Style) {
 }
 
 fn causes(out: &mut String, incident: &Incident, style: &Style) {
-    let mut label = "WHY";
-    for cause in incident.causes.iter().take(MAX_CAUSES) {
-        let line = format!("{:<10} {}", verdict(cause.verdict), because(cause));
-        labelled(out, label, &line, INDENT, style.width);
-        label = "";
+    for (n, cause) in incident.causes.iter().take(MAX_CAUSES).enumerate() {
+        let label = if n == 0 { "WHY" } else { "" };
+        let label = format!("{label:<INDENT$}{}", verdict(cause.verdict));
+        labelled(out, &label, &because(cause), INDENT + VERDICT, style.width);
     }
-    for (n, need) in incident.needs.iter().enumerate() {
+    for (n, need) in incident.needs.iter().take(MAX_NEEDS).enumerate() {
         labelled(
             out,
             if n == 0 { "NEED" } else { "" },

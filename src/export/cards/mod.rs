@@ -1,5 +1,7 @@
 //! The cards for people: an index, and one in full.
 
+mod prose;
+
 use std::fmt::Write as _;
 
 use super::explanation::wrapped;
@@ -109,7 +111,7 @@ pub fn card(card: &Card, width: usize) -> String {
             paragraph(&mut out, "- ", &format!("{}{needs}", cause.title), width);
         }
     }
-    let _ = write!(out, "\n{}\n", card.text);
+    let _ = write!(out, "\n{}", prose::prose(&card.text, width));
     if !card.references.is_empty() {
         out.push('\n');
         for reference in &card.references {

@@ -1,0 +1,153 @@
+//! The error cards: each parses, explains its own examples first, and is left alone by its counterexamples.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use gputop::diagnose::catalogue::{self, Catalogue};
+use gputop::diagnose::tables::Tables;
+
+fn assets() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("assets")
+}
+
+fn files() -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = fs::read_dir(assets().join("cards"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| {
+            let id = path.file_stem().unwrap().to_string_lossy().into_owned();
+            (id, fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_card_explains_its_own_examples() {
+    let tables = Tables::embedded().unwrap();
+    let faults = catalogue::check(&files(), tables);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// A card can be wrong, and this must notice it.
+#[test]
+fn a_card_that_is_wrong_is_told() {
+    let card = |body: &str| {
+        let text = format!(
+            "+++\nid = \"x\"\nfamily = \"x\"\nheadline = \"X\"\ntitles = [\"It is x.\"]\n{body}\n\
+             [[fix]]\ntitle = \"do\"\nchange = \"x\"\nkind = \"code\"\n+++\nText.\n"
+        );
+        catalogue::check(&[("x".to_owned(), text)], Tables::default())
+    };
+    let example = "[[example]]\ntext = 'CUDA error: 7'\nfields = { number = \"7\" }\n";
+    let good = format!("[[signature]]\nmatch = 'CUDA error: (?<number>\\d)'\n{example}");
+    assert_eq!(card(&good), [""; 0]);
+    let says = |body: &str, fault: &str| {
+        let faults = card(body).join("\n");
+        assert!(faults.contains(fault), "{faults}");
+    };
+    says("colour = \"red\"", "unknown field `colour`");
+    says("[[signature]]\nmatch = '('", "unclosed group");
+    says("when = [\"the-moon\"]", "no evidence called the-moon");
+    says("shares = \"y\"", "which is no card");
+    says(example, "nothing is found in it");
+    says("[[example]]\ntext = 'hello'", "none of scan::ANCHORS");
+    let other = good.replace("\"7\"", "\"8\"");
+    says(&other, "number is \"7\", not \"8\"");
+    let taken = format!("{good}[[counterexample]]\ntext = 'CUDA error: 8'");
+    says(&taken, "counterexample 1 is taken for it");
+}
+
+/// What the issue tracker's readers will look up must be there: an id for each failure, an entry for each Xid.
+#[test]
+fn tables_name_cards_that_are_there() {
+    let catalogue = Catalogue::embedded();
+    assert!(catalogue.cards.len() >= 70, "{}", catalogue.cards.len());
+    assert_eq!(catalogue.cards.len(), files().len());
+    let tables = &catalogue.tables;
+    assert!(tables.assertions.len() > 30 && tables.xids.len() > 30);
+    let named = tables.assertions.iter().map(|row| &row.card);
+    for card in named.chain(tables.xids.iter().map(|row| &row.card)) {
+        assert!(catalogue.card(card).is_some(), "{card} is no card");
+    }
+    for code in [
+        8, 13, 31, 43, 45, 48, 61, 63, 64, 74, 79, 92, 94, 95, 119, 140, 149, 154,
+    ] {
+        assert!(tables.xid(code).is_some(), "Xid {code}");
+    }
+}
+
+#[test]
+fn a_card_says_nothing_that_only_its_author_understands() {
+    for card in &Catalogue::embedded().cards {
+        let id = &card.id;
+        assert!(
+            card.titles.iter().all(|t| t.chars().count() <= 140),
+            "{id}: a title is too long"
+        );
+        assert!(
+            card.headline.chars().count() <= 28 && card.headline.to_uppercase() == card.headline,
+            "{id}: {}",
+            card.headline
+        );
+        for fix in &card.fixes {
+            assert!(
+                !fix.change.ends_with('.') || fix.change.ends_with(" ."),
+                "{id}: {:?} will be copied with its period",
+                fix.change
+            );
+            assert!(!fix.title.ends_with('.'), "{id}: {:?}", fix.title);
+        }
+        for reference in &card.references {
+            assert!(
+                reference.url.starts_with("https://"),
+                "{id}: {}",
+                reference.url
+            );
+        }
+    }
+}
+
+fn cards(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::cargo_bin("gputop")
+        .unwrap()
+        .arg("cards")
+        .args(args)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn cards_are_listed_shown_and_found() {
+    let (code, all, _) = cards(&[]);
+    assert_eq!(code, Some(0));
+    for card in &Catalogue::embedded().cards {
+        assert!(all.contains(&card.id), "{} is not listed", card.id);
+    }
+    let (code, one, _) = cards(&["oom-fragmentation"]);
+    assert_eq!(code, Some(0));
+    assert!(one.contains("expandable_segments:True"), "{one}");
+    // By number, by what people search for, by words.
+    assert!(cards(&["31"]).1.contains("xid-31-mmu-fault"));
+    assert!(cards(&["Xid 79"]).1.contains("xid-79-off-bus"));
+    assert!(
+        cards(&["INTERNAL ASSET FAILED"])
+            .1
+            .contains("internal-assert-torch")
+    );
+    assert!(cards(&["embedding"]).1.contains("assert-embedding-range"));
+    let (code, out, err) = cards(&["flux capacitor"]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(
+        err.contains("flux capacitor") && err.contains("gputop cards"),
+        "{err}"
+    );
+}

@@ -1,0 +1,609 @@
+//! `gputop explain` as a shell sees it: what is read, what is printed, exit codes, and input of every bad kind.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use gputop::diagnose::{Catalogue, explain};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const OOM: &str = "Traceback (most recent call last):\n  \
+    File \"/home/ana/train.py\", line 57, in step\n    loss.backward()\n  \
+    File \"/opt/venv/lib/python3.11/site-packages/torch/_tensor.py\", line 492, in backward\n\
+    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB \
+    of which 1.06 GiB is free. Including non-PyTorch memory, this process has 22.60 GiB memory in use. Of the \
+    allocated memory 14.10 GiB is allocated by PyTorch, and 8.02 GiB is reserved by PyTorch but unallocated.\n";
+const ASSERT: &str = "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1478: indexSelectSmallIndex: block: [0,0,0], \
+    thread: [7,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n";
+const TIMEOUT: &str = "[rank1]: [E1120 12:10:00.1 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective \
+    operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for \
+    600012 milliseconds before timing out.\n";
+
+fn gputop(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
+    command.arg("explain").args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    gputop(args).output().unwrap()
+}
+
+fn piped(args: &[&str], input: &[u8]) -> Output {
+    let mut command = gputop(args);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || {
+        // It may have seen enough.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn first(text: &str) -> Value {
+    let found = explain(Catalogue::embedded(), "x.log", text.as_bytes());
+    found.first().map_or(Value::Null, |incident| {
+        serde_json::to_value(incident).unwrap()
+    })
+}
+
+fn write(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) -> String {
+    let path = folder.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn an_incident_is_printed_in_its_order() {
+    let output = piped(&[], format!("step 1\nstep 2\n{OOM}").as_bytes());
+    assert_eq!(output.status.code(), Some(0));
+    let text = out(&output);
+    let order = [
+        "FRAGMENTED",
+        "DO    1",
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        "NOT ",
+        "WHY   likely",
+        "SAID  -:7",
+        "AT    train.py:57  loss.backward()",
+    ];
+    let places: Vec<usize> = order
+        .iter()
+        .map(|part| {
+            text.find(part)
+                .unwrap_or_else(|| panic!("{part} is not in\n{text}"))
+        })
+        .collect();
+    assert!(places.is_sorted(), "{text}");
+    // A command to copy starts its line.
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("PYTORCH_CUDA_ALLOC_CONF=")),
+        "{text}"
+    );
+    let widest = text
+        .lines()
+        .filter(|l| l.starts_with(' ') || l.starts_with("WHY"))
+        .map(|l| l.chars().count())
+        .max();
+    assert!(widest <= Some(80), "{widest:?}\n{text}");
+    insta::assert_snapshot!("explanation", text);
+}
+
+#[test]
+fn json_is_the_contract() {
+    let incidents = json_of(&piped(&["--json"], OOM.as_bytes()));
+    assert_eq!(incidents["schema"], 1);
+    let incident = &incidents["incidents"][0];
+    assert_eq!(incident["id"], "oom-fragmentation");
+    assert_eq!(incident["family"], "oom");
+    assert_eq!(incident["severity"], "fatal");
+    assert_eq!(incident["detected_by"], "log");
+    assert_eq!(
+        incident["log"],
+        json!({"file": "-", "first_line": 5, "last_line": 5})
+    );
+    let fields = &incident["fields"];
+    assert_eq!(fields["requested_bytes"], 2_u64 << 30);
+    assert_eq!(fields["gpu_index"], 0);
+    assert_eq!(fields["python_file"], "train.py");
+    assert_eq!(fields["python_line"], 57);
+    assert_eq!(fields.get("rank"), None, "only what the text holds");
+    assert_eq!(incident["causes"][0]["verdict"], "likely");
+    assert!(
+        incident["causes"][0]["for"][0]
+            .as_str()
+            .unwrap()
+            .contains("8.02 GiB")
+    );
+    assert!(
+        incident["fixes"][0]["change"]
+            .as_str()
+            .unwrap()
+            .contains("expandable_segments:True")
+    );
+}
+
+#[test]
+fn nothing_wrong_is_exit_1_and_the_last_exception_is_shown() {
+    let quiet = piped(&[], b"step 1\nstep 2\n");
+    assert_eq!((quiet.status.code(), out(&quiet).as_str()), (Some(1), ""));
+    let plain = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    x[\"a\"]\nKeyError: 'a'\n";
+    let output = piped(&[], plain.as_bytes());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("KeyError: 'a'") && err(&output).contains("train.py:3"),
+        "{}",
+        err(&output)
+    );
+    assert_eq!(
+        json_of(&piped(&["--json"], plain.as_bytes()))["incidents"],
+        json!([])
+    );
+    assert!(err(&piped(&[], b"")).contains("empty"));
+}
+
+#[test]
+fn what_followed_stands_under_its_cause() {
+    // The assertion is the cause of what cuBLAS said later.
+    let log = format!(
+        "{ASSERT}RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle)`\n"
+    );
+    let incident = first(&log);
+    assert_eq!(incident["id"], "assert-embedding-range");
+    assert_eq!(incident["secondary"][0]["id"], "cublas-call-failed");
+    assert_eq!(incident["fields"]["thread"], json!([7, 0, 0]));
+    // Of two ranks the one that ran out of memory is the cause of the other's timeout, whatever comes last.
+    let log = format!(
+        "{}{TIMEOUT}",
+        OOM.lines()
+            .map(|l| format!("[rank0]: {l}\n"))
+            .collect::<String>()
+    );
+    let incident = first(&log);
+    assert_eq!(incident["id"], "oom-fragmentation");
+    assert_eq!(incident["fields"]["rank"], 0);
+    assert_eq!(incident["secondary"][0]["id"], "nccl-watchdog-timeout");
+    assert!(incident["why_first"].as_str().unwrap().contains("Rank 0"));
+}
+
+#[test]
+fn a_programs_own_exception_is_named_as_the_first_cause() {
+    let log = format!(
+        "[rank3]: Traceback (most recent call last):\n[rank3]:   File \"train.py\", line 9, in main\n[rank3]:     x = batch[\"labels\"]\n[rank3]: KeyError: 'labels'\n{TIMEOUT}"
+    );
+    let incident = first(&log);
+    assert_eq!(incident["id"], "program-exception");
+    assert_eq!(incident["fields"]["rank"], 3);
+    assert!(
+        incident["title"].as_str().unwrap().contains("KeyError"),
+        "{incident}"
+    );
+    assert_eq!(incident["secondary"][0]["id"], "nccl-watchdog-timeout");
+}
+
+#[test]
+fn ranks_that_fail_alike_are_one_incident_that_says_who_was_first() {
+    let log: String = (0..8)
+        .map(|rank| format!("[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {rank} has a total capacity of 79.10 GiB of which 1.00 GiB is free.\n"))
+        .collect();
+    let found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].count, 8);
+    assert_eq!(found[0].fields.rank, Some(0));
+    assert!(
+        found[0].why_first.as_ref().unwrap().contains("8 ranks"),
+        "{:?}",
+        found[0].why_first
+    );
+}
+
+#[test]
+fn a_loop_that_fails_thousands_of_times_is_one_counted_incident() {
+    let log = OOM.repeat(3000);
+    let found = explain(Catalogue::embedded(), "x.log", log.as_bytes());
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].count, 3000);
+}
+
+#[test]
+fn the_last_fatal_incident_is_in_full_and_earlier_ones_are_lines() {
+    let quiet = "step\n".repeat(3000);
+    let log =
+        format!("{OOM}{quiet}{ASSERT}RuntimeError: CUDA error: device-side assert triggered\n");
+    let text = out(&piped(&[], log.as_bytes()));
+    assert!(
+        text.contains("assert-embedding-range") && text.contains("EARLIER"),
+        "{text}"
+    );
+    let line = text.lines().last().unwrap();
+    assert!(
+        line.contains("oom-fragmentation") && line.contains("-:5"),
+        "{text}"
+    );
+    let all = out(&piped(&["--all"], log.as_bytes()));
+    assert!(
+        !all.contains("EARLIER")
+            && all.matches("\nDO ").count() + usize::from(all.starts_with("DO ")) == 2,
+        "{all}"
+    );
+}
+
+#[test]
+fn files_directories_and_packed_logs_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "run/rank_0.log", TIMEOUT.replace("[rank1]: ", ""));
+    write(&folder, "run/rank_10.log", OOM);
+    let incident = &json_of(&run(&[
+        "--json",
+        &folder.path().join("run").display().to_string(),
+    ]))["incidents"][0];
+    assert_eq!(incident["id"], "oom-fragmentation");
+    assert_eq!(incident["log"]["rank"], 10);
+    assert!(
+        incident["log"]["file"]
+            .as_str()
+            .unwrap()
+            .ends_with("rank_10.log")
+    );
+    assert_eq!(incident["secondary"][0]["id"], "nccl-watchdog-timeout");
+
+    let zst = zstd::encode_all(OOM.as_bytes(), 3).unwrap();
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(OOM.as_bytes()).unwrap();
+    let gz = gz.finish().unwrap();
+    // A log may have any name, and several members.
+    for (name, bytes) in [
+        ("a.log.zst", zst.clone()),
+        ("a.log.gz", gz.clone()),
+        ("a.log", gz.repeat(2)),
+    ] {
+        let path = write(&folder, name, bytes);
+        assert_eq!(
+            json_of(&run(&["--json", &path]))["incidents"][0]["id"],
+            "oom-fragmentation",
+            "{name}"
+        );
+    }
+    assert_eq!(
+        json_of(&piped(&["--json", "-"], &zst))["incidents"][0]["id"],
+        "oom-fragmentation"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no.log").display().to_string();
+    let output = run(&[&missing]);
+    assert_eq!(
+        (output.status.code(), err(&output)),
+        (
+            Some(2),
+            format!("gputop: {missing}: there is no such file\n")
+        )
+    );
+
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let output = run(&[&empty.display().to_string()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("there is no file in it"),
+        "{}",
+        err(&output)
+    );
+
+    // A packed log that is cut off: what came before the cut is explained.
+    let many = format!("{OOM}{}", "step 1 loss 0.5\n".repeat(50_000));
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    gz.write_all(many.as_bytes()).unwrap();
+    let gz = gz.finish().unwrap();
+    let path = write(&folder, "cut.gz", &gz[..gz.len() / 2]);
+    let output = run(&["--json", &path]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(json_of(&output)["incidents"][0]["id"], "oom-fragmentation");
+    assert!(err(&output).contains("cut off"), "{}", err(&output));
+
+    let path = write(
+        &folder,
+        "noise.gz",
+        b"\x1f\x8b garbage that is no gzip at all",
+    );
+    let output = run(&[&path]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        err(&output)
+            .lines()
+            .filter(|l| l.contains("damaged"))
+            .count(),
+        1,
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn an_unreadable_file_does_not_hide_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = write(&folder, "good.log", OOM);
+    let missing = folder.path().join("gone.log").display().to_string();
+    let output = run(&["--json", &missing, &good]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(json_of(&output)["incidents"][0]["id"], "oom-fragmentation");
+    assert!(err(&output).contains("gone.log"));
+}
+
+#[test]
+fn links_in_a_directory_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let target = write(&outside, "secret.log", OOM);
+    write(&folder, "rank_0.log", "step 1\n");
+    std::os::unix::fs::symlink(target, folder.path().join("rank_1.log")).unwrap();
+    assert_eq!(
+        run(&[&folder.path().display().to_string()]).status.code(),
+        Some(1)
+    );
+}
+
+#[test]
+fn binary_files_and_broken_text_do_no_harm() {
+    let mut bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    bytes.extend_from_slice(b"\0\xff\xfe\n");
+    bytes.extend_from_slice(OOM.as_bytes());
+    bytes.extend_from_slice(&[0; 4096]);
+    let output = piped(&["--json"], &bytes);
+    assert_eq!(json_of(&output)["incidents"][0]["id"], "oom-fragmentation");
+    // A program is a file of every kind of byte; none of its strings is an incident of a run.
+    let itself = run(&[env!("CARGO_BIN_EXE_gputop")]);
+    assert!(itself.status.code().is_some());
+}
+
+#[test]
+fn a_line_of_many_megabytes_is_read_in_pieces() {
+    let mut log = vec![b'x'; 48 << 20];
+    log.extend_from_slice(b" RuntimeError: CUDA error: an illegal memory access was encountered ");
+    log.extend(std::iter::repeat_n(b'y', 16 << 20));
+    let output = piped(&["--json"], &log);
+    assert_eq!(
+        json_of(&output)["incidents"][0]["id"],
+        "cuda-illegal-address-700"
+    );
+}
+
+#[test]
+fn text_that_would_drive_the_terminal_is_harmless() {
+    let log = OOM
+        .replace(
+            "CUDA out of memory.",
+            "\x1b]0;owned\x07\x1b[2J\u{202e}CUDA out of memory.",
+        )
+        .replace("train.py", "tr\x1b[31main.py\x07");
+    for args in [&[][..], &["--json"], &["--markdown"]] {
+        let output = piped(args, log.as_bytes());
+        let text = out(&output);
+        assert!(text.contains("oom-fragmentation"), "{text}");
+        assert!(
+            !text.chars().any(|c| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
+        assert!(
+            !text.contains('\u{202e}') && !text.contains("\\u001b"),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn words_about_errors_are_no_errors() {
+    for quiet in [
+        "try:\n    step()\nexcept RuntimeError as e:\n    if \"CUDA out of memory\" in str(e):\n        skip()\n",
+        "- Fixed `CUDA error: an illegal memory access was encountered` in the sampler\n",
+        "tests/test_oom.py::test_cuda_out_of_memory_is_caught PASSED\n",
+        "a1b2c3d4 Handle CUDA out of memory in evaluation\n",
+        "If you see CUDA out of memory, lower the batch size.\n",
+        "W tensorflow/core/common_runtime/bfc_allocator.cc:239] Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.04GiB with freed_by_count=0. The caller indicates that this is not a failure\n",
+        "GPU memory: 71.3 GiB / 79.1 GiB (90%), no OOM so far\n",
+    ] {
+        assert_eq!(first(quiet), Value::Null, "{quiet}");
+    }
+}
+
+#[test]
+fn prefixes_wraps_and_wrappings_do_not_matter() {
+    let plain = first(OOM);
+    let each = |prefix: &str| {
+        OOM.lines()
+            .map(|line| format!("{prefix}{line}\n"))
+            .collect::<String>()
+    };
+    let wrapped: String = OOM
+        .lines()
+        .map(|line| {
+            line.as_bytes()
+                .chunks(80)
+                .map(|part| String::from_utf8_lossy(part).into_owned() + "\n")
+                .collect::<String>()
+        })
+        .collect();
+    let in_json: String = OOM
+        .lines()
+        .map(|line| json!({"log": format!("{line}\n"), "stream": "stderr"}).to_string() + "\n")
+        .collect();
+    for (how, log) in [
+        ("rank", each("[rank2]: ")),
+        ("docker", each("trainer-1  | ")),
+        ("journal", each("Nov 20 12:00:00 node17 python3[418]: ")),
+        (
+            "kubernetes",
+            each("2026-11-20T12:00:00.123456789Z stderr F "),
+        ),
+        ("mpirun", each("[1,2]<stderr>:")),
+        (
+            "ray",
+            each("\x1b[36m(RayWorker pid=418, ip=10.0.0.4)\x1b[0m "),
+        ),
+        (
+            "logging",
+            each("2026-11-20 12:00:00,123 - ERROR - train - "),
+        ),
+        ("mail", each("> ")),
+        ("pytest", each("E   ")),
+        (
+            "progress",
+            each(" 12%|#2    | 120/1000 [00:10<01:10, 12.1it/s]\r"),
+        ),
+        ("wrapped", wrapped),
+        ("json", in_json),
+    ] {
+        let incident = first(&log);
+        assert_eq!(incident["id"], plain["id"], "{how}");
+        for field in [
+            "requested_bytes",
+            "total_bytes",
+            "free_bytes",
+            "process_bytes",
+            "allocated_bytes",
+            "reserved_unallocated_bytes",
+            "python_line",
+        ] {
+            assert_eq!(
+                incident["fields"][field], plain["fields"][field],
+                "{how}: {field}"
+            );
+        }
+    }
+}
+
+#[test]
+fn markdown_cannot_be_broken_by_the_log() {
+    let log = OOM.replace(
+        "Tried to allocate",
+        "<script>alert(1)</script> ``` Tried to allocate",
+    );
+    let text = out(&piped(&["--markdown"], log.as_bytes()));
+    let fences: Vec<&str> = text
+        .lines()
+        .filter(|l| l.trim_start().starts_with("```"))
+        .collect();
+    assert!(fences.len().is_multiple_of(2), "{text}");
+    // Outside of code no markup of the log is left.
+    let mut code = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+        }
+        assert!(code || !line.contains("<script>"), "{text}");
+    }
+}
+
+#[test]
+fn a_log_that_is_a_pipe_or_a_device_is_read_as_it_comes() {
+    assert_eq!(run(&["/dev/null"]).status.code(), Some(1));
+    assert!(Path::new("/dev/null").exists());
+}
+
+/// `UPDATE_README=1 cargo test --test it -- explain::` writes it anew.
+#[test]
+fn the_readme_shows_what_is_printed() {
+    const BEGIN: &str = "<!-- explanation -->\n```text\n";
+    const END: &str = "```\n<!-- /explanation -->";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = gputop(&["train.log"])
+        .current_dir(root.join("tests/data/logs"))
+        .output()
+        .unwrap();
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let (before, rest) = readme.split_once(BEGIN).unwrap();
+    let (shown, after) = rest.split_once(END).unwrap();
+    if std::env::var_os("UPDATE_README").is_some() {
+        let new = format!("{before}{BEGIN}{}{END}{after}", out(&output));
+        fs::write(root.join("README.md"), new).unwrap();
+        return;
+    }
+    assert_eq!(shown, out(&output), "UPDATE_README=1 writes it anew");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever comes, it ends, and what it prints can be shown.
+    #[test]
+    fn hostile_text_is_survived(parts in prop::collection::vec(hostile(), 0..40)) {
+        let log = parts.concat();
+        for incident in explain(Catalogue::embedded(), "x", &log) {
+            let text = gputop::export::explanation::text(&[incident], true, &gputop::export::explanation::Style { width: 60, colour: false });
+            prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
+        }
+    }
+
+    /// A log may come in any pieces.
+    #[test]
+    fn pieces_do_not_matter(cut in 1_usize..600) {
+        let log = format!("{}{OOM}{}", "step\n".repeat(50), "more\n".repeat(50));
+        let mut reader = gputop::diagnose::LogReader::new(Catalogue::embedded(), "x");
+        log.as_bytes().chunks(cut).for_each(|piece| reader.push(piece));
+        let found = gputop::diagnose::judge(Catalogue::embedded(), &[reader.finish()], &gputop::diagnose::evidence::Measured::default());
+        prop_assert_eq!(found, explain(Catalogue::embedded(), "x", log.as_bytes()));
+    }
+}
+
+/// Pieces of real errors, of escapes and of noise, in any order.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let known = [
+        OOM,
+        ASSERT,
+        TIMEOUT,
+        "\x1b[",
+        "\x1b]0;",
+        "\r",
+        "\n",
+        "\0",
+        "```",
+        "[rank",
+        "]: ",
+        "Assertion `",
+        "block: [",
+        "{\"log\":\"",
+        "\\n\\\"",
+        "File \"",
+        ", line 99999999999999999999, in ",
+        "Tried to allocate 99999999999999999999.99 GiB",
+        "Xid (PCI:",
+        "Traceback (most recent call last):\n",
+        "CUDA error: ",
+        "\u{202e}",
+        "Process 99999999999 has 1.00 GiB memory in use. ",
+        "((((((((",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    ];
+    prop_oneof![
+        prop::sample::select(known.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
+        prop::collection::vec(any::<u8>(), 0..60),
+    ]
+}
