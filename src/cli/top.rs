@@ -7,6 +7,7 @@ use color_eyre::eyre::bail;
 
 use super::settings::{Settings, agent_options, has_terminal, interval_argument};
 use super::{demo, runtime, targets};
+use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::reading::Reason;
 use crate::model::units::Millis;
@@ -34,7 +35,10 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     }
     let runtime = runtime()?;
     let _guard = runtime.enter();
-    let mut source = local::start(agent_options(settings.interval))?;
+    let mut source = local::start(Options {
+        readonly: settings.readonly,
+        ..agent_options(settings.interval)
+    })?;
     let mut app = settings.app(None);
     let first = runtime.block_on(first_frame(&mut source, &mut app));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {

@@ -127,6 +127,7 @@ pub fn hello() -> Hello {
         namespace: pid_namespace(Path::new("/proc")),
         namespace_id: namespace_id(Path::new("/proc")),
         ticks_per_second: procfs::ticks_per_second(),
+        uid: Some(nix::unistd::geteuid().as_raw()),
     }
 }
 

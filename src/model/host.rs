@@ -52,6 +52,9 @@ pub struct Hello {
     pub namespace_id: Reading<u64>,
     /// The hertz of [`StartTicks`](super::units::StartTicks).
     pub ticks_per_second: u64,
+    /// Whom the collectors run as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
 }
 
 /// Whether PIDs mean here what the driver means by them.

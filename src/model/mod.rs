@@ -20,6 +20,7 @@ pub mod incident;
 pub mod pool;
 pub mod process;
 pub mod reading;
+pub mod signal;
 pub mod spelling;
 pub mod stack;
 pub mod text;

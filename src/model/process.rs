@@ -30,6 +30,9 @@ pub struct Process {
     pub command: Reading<String>,
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub user: Reading<String>,
+    /// The effective user id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     pub state: RunState,
     /// 100 is one core, over the last interval.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
@@ -51,6 +54,9 @@ pub struct Process {
     /// PYTORCH_CUDA_ALLOC_CONF, else PYTORCH_ALLOC_CONF, as the process was started with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc_conf: Option<String>,
+    /// Who started it, or has adopted it since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// A short container id from the cgroup path.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,

@@ -19,6 +19,7 @@ use crate::model::host::Hello;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
+use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 use crate::model::units::{GpuUuid, Millis, Mono};
 
@@ -37,6 +38,8 @@ pub enum Update {
     Map(Arc<PoolMap>),
     /// The answer to a [`Request::Stacks`]; also one that was taken at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
+    /// The answer to a [`Request::Signal`].
+    Signalled(Signalled),
     /// A recording jumped: forget all history and start from these, oldest first. Events follow as usual.
     Jump(Vec<Summary>),
     /// Where a recording stands; follows every frame of one.
@@ -57,6 +60,11 @@ pub enum Request {
     Map(Option<(ProcessKey, u32)>),
     /// The Python stack of a process, now.
     Stacks(ProcessKey),
+    /// Send a signal to these processes, to each only if it is still the one that this key names.
+    Signal {
+        signal: Signal,
+        processes: Vec<ProcessKey>,
+    },
     /// A screen shows this GPU alone: its costly figures are wanted until another focus is told.
     Focus(Option<GpuUuid>),
     /// The period between frames.

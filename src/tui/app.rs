@@ -3,15 +3,20 @@
 //! `update` takes one [`Update`] and draws nothing; screens borrow the result and change nothing. That is the whole
 //! contract, and why a recording and a live host look the same here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::columns::PROCESS_COLUMNS;
 use super::density::Density;
+use super::filter::{Filter, FilterError};
+use super::groups::{self, Grouping, Line};
 use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
+use super::signal_menu::outcome_words;
+use super::tags::Tags;
 use super::theme::Theme;
+use super::widgets::table::Hidden;
 use crate::allocator::warnings::{Note, Sample, Watch};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
@@ -64,9 +69,21 @@ pub struct App {
     pub all_rows: Vec<ProcessRow>,
     /// The rows of the process table, filtered and in order.
     pub rows: Vec<ProcessRow>,
+    /// The rows as the process table shows them: in groups, in a tree, or each by itself.
+    pub lines: Vec<Line>,
+    pub grouping: Grouping,
+    /// Titles of groups that hide their processes.
+    folded: BTreeSet<String>,
+    pub hidden_columns: Hidden,
     /// How many rows the filter hides.
     pub hidden: usize,
-    pub filter: String,
+    /// The last one that was understood.
+    pub filter: Filter,
+    pub tags: Tags,
+    /// The terminal reports clicks and the wheel.
+    pub mouse: bool,
+    /// No signal may be sent: the user said so.
+    pub readonly: bool,
     /// Index into the columns; `None` is the natural order.
     pub sort: Option<usize>,
     pub inverted: bool,
@@ -115,8 +132,15 @@ impl App {
             ended: Vec::new(),
             all_rows: Vec::new(),
             rows: Vec::new(),
+            lines: Vec::new(),
+            grouping: Grouping::default(),
+            folded: BTreeSet::new(),
+            hidden_columns: Hidden::default(),
             hidden: 0,
-            filter: String::new(),
+            filter: Filter::default(),
+            tags: Tags::default(),
+            mouse: true,
+            readonly: false,
             sort: None,
             inverted: false,
             detail: None,
@@ -141,6 +165,9 @@ impl App {
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => self.map = Some(map),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
+            Update::Signalled(signalled) => {
+                self.message = Some(outcome_words(&signalled, &self.all_rows));
+            }
             Update::Jump(summaries) => {
                 self.map = None;
                 self.stacks.clear();
@@ -265,14 +292,46 @@ impl App {
         self.arrange();
     }
 
-    pub fn set_filter(&mut self, filter: &str) {
-        self.filter = filter.to_lowercase();
+    /// # Errors
+    /// With what is wrong with the text; the filter before stays in force.
+    pub fn set_filter(&mut self, text: &str) -> Result<(), FilterError> {
+        let parsed = Filter::parse(text);
+        let wrong = parsed.as_ref().err().cloned();
+        self.filter = match parsed {
+            Ok(filter) => filter,
+            Err(wrong) => std::mem::take(&mut self.filter).without(&wrong),
+        };
+        self.arrange();
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// One that was understood before; the empty one shows everything.
+    pub fn use_filter(&mut self, filter: Filter) {
+        self.filter = filter;
         self.arrange();
     }
 
     pub fn set_sort(&mut self, sort: Option<usize>, inverted: bool) {
         (self.sort, self.inverted) = (sort, inverted);
         self.arrange();
+    }
+
+    pub fn set_grouping(&mut self, grouping: Grouping) {
+        self.grouping = grouping;
+        self.arrange();
+    }
+
+    /// Hides the processes of a group, or shows them again.
+    pub fn fold(&mut self, title: &str) {
+        if !self.folded.remove(title) {
+            self.folded.insert(title.to_owned());
+        }
+        self.arrange();
+    }
+
+    /// The row that a line of the table shows; none for a group.
+    pub fn row_of_line(&self, line: usize) -> Option<&ProcessRow> {
+        self.rows.get(self.lines.get(line)?.row()?)
     }
 
     /// Builds the rows anew: after a frame, a filter, an order.
@@ -285,10 +344,11 @@ impl App {
             });
             row.warn(worst);
         }
+        self.tags.follow(&self.all_rows);
         self.all_rows.sort_by_cached_key(ProcessRow::natural_order);
         let mut rows = self.all_rows.clone();
         if !self.filter.is_empty() {
-            rows.retain(|row| row.matches(&self.filter));
+            rows.retain(|row| self.filter.matches(row, self.hello.uid));
         }
         self.hidden = self.all_rows.len() - rows.len();
         if let Some(sort) = self
@@ -306,6 +366,7 @@ impl App {
             });
             rows = keyed.into_iter().map(|(_, row)| row).collect();
         }
+        self.lines = groups::lines(&rows, self.grouping, &self.folded);
         self.rows = rows;
     }
 

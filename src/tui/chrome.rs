@@ -1,14 +1,18 @@
 //! The line above and the line below every screen: where we are and whose data this is; which keys work here.
 
+use std::ops::Range;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
 use super::screens::Screen;
+use super::signal_menu::SignalMenu;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
+use super::widgets::cells::{columns, put, put_all, put_line, put_right, wrap_words};
 use crate::model::frame::Frame;
 use crate::model::units::Millis;
 
@@ -153,6 +157,10 @@ fn arrangement(app: &App) -> String {
     if !app.filter.is_empty() {
         words.push(filter_words(app));
     }
+    words.extend(app.grouping.words().map(str::to_owned));
+    if !app.tags.is_empty() {
+        words.push(format!("{} tagged", app.tags.len()));
+    }
     if let Some(column) = app.sort.and_then(|at| PROCESS_COLUMNS.get(at)) {
         let way = if app.inverted { ", turned round" } else { "" };
         words.push(format!("by {}{way}", column.title));
@@ -160,8 +168,33 @@ fn arrangement(app: &App) -> String {
     words.join("  ")
 }
 
+/// A sentence in the last line of `area`, in place of what was there.
+pub fn message(app: &App, message: &str, area: Rect, buffer: &mut Buffer) {
+    let last = Rect {
+        y: area.bottom().saturating_sub(1),
+        height: area.height.min(1),
+        ..area
+    };
+    Clear.render(last, buffer);
+    put_line(buffer, last, message, Role::Warn, &app.theme);
+}
+
+/// A key in the footer.
+#[derive(Debug, Clone)]
+pub struct Hint {
+    pub columns: Range<u16>,
+    pub action: Action,
+}
+
 /// Keys of this screen, or what there is to say.
-pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer: &mut Buffer) {
+/// Returns what a press of the mouse does there.
+pub fn footer(
+    app: &App,
+    screen: &dyn Screen,
+    is_first: bool,
+    area: Rect,
+    buffer: &mut Buffer,
+) -> Vec<Hint> {
     let theme = &app.theme;
     if let Some(message) = &app.message {
         put(
@@ -172,7 +205,7 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
             area.width,
             theme.style(Role::Warn),
         );
-        return;
+        return Vec::new();
     }
     let quit = format!(
         "{} {}",
@@ -181,6 +214,10 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
     );
     let end = area.right().saturating_sub(1);
     let mut right = put_right(buffer, area.x, end, area.y, &quit, theme.style(Role::Dim));
+    let mut hints = vec![Hint {
+        columns: right..end,
+        action: Action::Quit,
+    }];
     let arrangement = arrangement(app);
     if !arrangement.is_empty() {
         right = put_right(
@@ -202,7 +239,8 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
     let own = screen
         .footer()
         .iter()
-        .filter(|action| !play.contains(action));
+        .filter(|action| !play.contains(action))
+        .filter(|action| **action != Action::Signal || SignalMenu::is_allowed(app).is_ok());
     for action in play.iter().chain(own) {
         if app.keymap.keys(*action).is_empty() {
             continue;
@@ -219,6 +257,12 @@ pub fn footer(app: &App, screen: &dyn Screen, is_first: bool, area: Rect, buffer
             (word, style),
             ("  ", style),
         ];
+        let from = at;
         at = put_all(buffer, at, area.y, right, &pieces);
+        hints.push(Hint {
+            columns: from..at.saturating_sub(2),
+            action: *action,
+        });
     }
+    hints
 }

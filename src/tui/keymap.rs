@@ -298,6 +298,12 @@ mod tests {
             (KeyCode::Char('q'), Action::Quit),
             (KeyCode::Char('G'), Action::Last),
             (KeyCode::Char('z'), Action::Density),
+            (KeyCode::F(9), Action::Signal),
+            (KeyCode::Char('x'), Action::Signal),
+            (KeyCode::Char(' '), Action::Tag),
+            (KeyCode::Char('U'), Action::Untag),
+            (KeyCode::Char('t'), Action::Group),
+            (KeyCode::Char('C'), Action::Columns),
         ];
         for (key, action) in table {
             assert_eq!(keymap.resolve(press(key), false), Some(action), "{key:?}");

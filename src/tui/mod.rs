@@ -7,8 +7,11 @@ pub mod action;
 pub mod app;
 pub mod chrome;
 pub mod colours;
+pub mod column_menu;
 pub mod columns;
 pub mod density;
+pub mod filter;
+pub mod groups;
 pub mod keymap;
 pub mod overlay;
 pub mod palette;
@@ -17,7 +20,9 @@ pub mod pools;
 pub mod role;
 pub mod rows;
 pub mod screens;
+pub mod signal_menu;
 pub mod stacks;
+pub mod tags;
 pub mod terminal;
 pub mod theme;
 pub mod view;
@@ -29,6 +34,7 @@ use std::time::Duration;
 use crossterm::event::{Event, EventStream, KeyEventKind};
 use futures_util::StreamExt;
 use nix::sys::signal::{Signal, raise};
+use ratatui::layout::Rect;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
@@ -67,7 +73,7 @@ enum Wake {
 /// When standard output is no terminal.
 pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
     let mut signals = Signals::listen()?;
-    let mut terminal = Terminal::enter()?;
+    let mut terminal = Terminal::enter(app.mouse)?;
     let mut keys = EventStream::new();
     let mut view = View::default();
     let mut last_draw = Instant::now() - LEAST_PAUSE;
@@ -112,10 +118,10 @@ pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
             Wake::Terminal(None | Some(Err(_))) => return Ok(Left::TerminalGone),
             // One at a time: polling the stream without waiting would take its waker away (crossterm 0.29).
             Wake::Terminal(Some(Ok(event))) => {
-                if matches!(event, Event::Key(_)) {
+                if matches!(event, Event::Key(_) | Event::Mouse(_)) {
                     pause = KEY_PAUSE;
                 }
-                match react(event, &mut app, &mut view, &source) {
+                match react(event, terminal.area(), &mut app, &mut view, &source) {
                     Outcome::Stay => {}
                     Outcome::Leave => return Ok(Left::ByUser),
                     Outcome::Suspend => suspend(&mut terminal)?,
@@ -140,17 +146,16 @@ fn panic_where_a_test_wants_it() {
     });
 }
 
-fn react(event: Event, app: &mut App, view: &mut View, source: &Source) -> Outcome {
-    match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => {
-            let (outcome, requests) = view.key(key, app);
-            requests
-                .into_iter()
-                .for_each(|request| source.send(request));
-            outcome
-        }
-        _ => Outcome::Stay,
-    }
+fn react(event: Event, area: Rect, app: &mut App, view: &mut View, source: &Source) -> Outcome {
+    let (outcome, requests) = match event {
+        Event::Key(key) if key.kind != KeyEventKind::Release => view.key(key, app),
+        Event::Mouse(mouse) => view.mouse(mouse, area, app),
+        _ => return Outcome::Stay,
+    };
+    requests
+        .into_iter()
+        .for_each(|request| source.send(request));
+    outcome
 }
 
 /// Gives the terminal to the shell and stops; goes on when the shell says so.

@@ -9,14 +9,18 @@ use tui_input::backend::crossterm::EventHandler;
 
 use super::action::{ACTIONS, Action, Scope};
 use super::app::App;
+use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
+use super::filter::{FIELDS, Filter, FilterError, STATES, SYNTAX};
 use super::keymap::{is_enter, show_key};
 use super::screens::gpu_columns::GPU_COLUMNS;
 use super::screens::{Screen, moved};
+use super::signal_menu::SignalMenu;
 use super::theme::Role;
-use super::widgets::cells::{put, put_all, put_right, wrap_words};
+use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 use super::widgets::table::{mark, scrolled};
+use crate::source::Request;
 
 #[derive(Debug)]
 pub enum Overlay {
@@ -27,17 +31,23 @@ pub enum Overlay {
     Sort {
         cursor: usize,
     },
+    Signal(SignalMenu),
+    Columns(ColumnMenu),
     Filter {
         input: Input,
-        before: String,
+        before: Filter,
+        /// What is wrong with what is typed; the last filter that was understood stays in force.
+        wrong: Option<FilterError>,
     },
 }
 
 /// What a key did to an overlay.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum After {
     Open,
     Closed,
+    /// It is closed, and this is to be asked of the source.
+    Asks(Request),
 }
 
 /// Columns that can order rows: the natural order first.
@@ -53,8 +63,9 @@ pub fn orders() -> Vec<Option<usize>> {
 impl Overlay {
     pub fn filter(app: &App) -> Self {
         Self::Filter {
-            input: Input::from(app.filter.clone()),
+            input: Input::from(app.filter.to_string()),
             before: app.filter.clone(),
+            wrong: None,
         }
     }
 
@@ -69,14 +80,23 @@ impl Overlay {
 
     /// A key while a line of text is being typed; other overlays get actions.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<After> {
-        let Self::Filter { input, before } = self else {
+        if let Self::Signal(menu) = self {
+            return menu.type_key(key).map(After::Asks);
+        }
+        let Self::Filter {
+            input,
+            before,
+            wrong,
+        } = self
+        else {
             return None;
         };
         match key.code {
+            // What is wrong stays in sight until it is put right or given up.
+            _ if is_enter(key) && wrong.is_some() => return Some(After::Open),
             _ if is_enter(key) => return Some(After::Closed),
             KeyCode::Esc => {
-                let before = before.clone();
-                app.set_filter(&before);
+                app.use_filter(before.clone());
                 return Some(After::Closed);
             }
             _ => {
@@ -89,12 +109,26 @@ impl Overlay {
             .filter(|c| !c.is_control())
             .take(200)
             .collect();
-        app.set_filter(&text);
+        *wrong = app.set_filter(&text).err();
         Some(After::Open)
     }
 
     pub fn act(&mut self, action: Action, app: &mut App) -> After {
         match (&mut *self, action) {
+            (Self::Signal(menu), action) => {
+                return if menu.act(action) {
+                    After::Open
+                } else {
+                    After::Closed
+                };
+            }
+            (Self::Columns(menu), action) => {
+                return if menu.act(action, app) {
+                    After::Open
+                } else {
+                    After::Closed
+                };
+            }
             (_, Action::Back | Action::Quit | Action::QuitNow) => return After::Closed,
             (Self::Help { .. }, Action::Help) => return After::Closed,
             (Self::Help { scroll }, action) => {
@@ -118,14 +152,25 @@ impl Overlay {
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         match self {
             Self::Help { scroll } => draw_help(app, screen, scroll, area, buffer),
+            Self::Signal(menu) => menu.draw(app, area, buffer),
+            Self::Columns(menu) => menu.draw(app, area, buffer),
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
-            Self::Filter { input, .. } => draw_filter(app, input, area, buffer),
+            Self::Filter { input, wrong, .. } => {
+                draw_filter(app, input, wrong.as_ref(), area, buffer);
+            }
         }
     }
 }
 
 /// Clears a box in the middle and draws its edge; returns its inside.
-fn panel(title: &str, width: u16, height: u16, area: Rect, app: &App, buffer: &mut Buffer) -> Rect {
+pub fn panel(
+    title: &str,
+    width: u16,
+    height: u16,
+    area: Rect,
+    app: &App,
+    buffer: &mut Buffer,
+) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     let rect = Rect {
         x: area.x + (area.width - width) / 2,
@@ -185,6 +230,8 @@ fn help_lines(app: &App, screen: &dyn Screen) -> Vec<(String, String)> {
             .map(|(word, text)| ((*word).to_owned(), (*text).to_owned())),
     );
     lines.push((String::new(), String::new()));
+    lines.extend(filter_lines());
+    lines.push((String::new(), String::new()));
     lines.push(("GPU TABLE".to_owned(), String::new()));
     lines.extend(
         GPU_COLUMNS
@@ -198,6 +245,17 @@ fn help_lines(app: &App, screen: &dyn Screen) -> Vec<(String, String)> {
             .iter()
             .map(|c| (c.title.to_owned(), c.help.to_owned())),
     );
+    lines
+}
+
+/// What can be typed behind `/`.
+fn filter_lines() -> Vec<(String, String)> {
+    let line = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    let mut lines = vec![line("FILTER", "")];
+    lines.extend(SYNTAX.iter().map(|(typed, text)| line(typed, text)));
+    lines.extend(FIELDS.iter().map(|field| line(field.example, field.help)));
+    let state = |name| format!("state:{name}");
+    lines.extend(STATES.iter().map(|def| line(&state(def.name), def.help)));
     lines
 }
 
@@ -299,7 +357,13 @@ fn draw_sort(app: &App, cursor: usize, area: Rect, buffer: &mut Buffer) {
 }
 
 /// The line at the bottom that is typed into, with a caret drawn as a reversed cell.
-fn draw_filter(app: &App, input: &Input, area: Rect, buffer: &mut Buffer) {
+fn draw_filter(
+    app: &App,
+    input: &Input,
+    wrong: Option<&FilterError>,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let y = area.bottom().saturating_sub(1);
     let line = Rect {
         y,
@@ -340,13 +404,20 @@ fn draw_filter(app: &App, input: &Input, area: Rect, buffer: &mut Buffer) {
             theme.style(Role::Banner),
         );
     }
-    let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
-    put_right(
-        buffer,
-        area.x + left,
-        area.right(),
-        y,
-        &shows,
-        theme.style(Role::Dim),
-    );
+    let (beside, role) = match wrong {
+        Some(wrong) => (format!(" {wrong} "), Role::Bad),
+        None => {
+            let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
+            (shows, Role::Dim)
+        }
+    };
+    // Where there is no room beside what is typed, what is wrong with it stands above.
+    let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&beside);
+    let y = if fits || wrong.is_none() {
+        y
+    } else {
+        y.saturating_sub(1)
+    };
+    let from = if fits { caret + 1 } else { area.x };
+    put_right(buffer, from, area.right(), y, &beside, theme.style(role));
 }

@@ -1,5 +1,7 @@
 //! Which pool belongs to which row and GPU, and what there is to say where none could be read.
 
+use std::collections::HashMap;
+
 use crate::allocator::config::Config;
 use crate::allocator::fits::Around;
 use crate::model::accounting::is_on;
@@ -32,12 +34,28 @@ pub fn listed(gpu: &Gpu, process: ProcessKey) -> Option<&GpuProcess> {
         .find(|listed| listed.process == Some(process))
 }
 
-/// Where in the frame's list the pool of a process on a GPU is.
-pub fn position(frame: &Frame, process: ProcessKey, gpu: &Gpu) -> Option<usize> {
-    let list = &frame.pools.as_ref()?.list;
-    list.iter().position(|pool| {
-        pool.process == process && gpu_of(frame, pool).is_some_and(|on| on.uuid == gpu.uuid)
-    })
+/// Where in a frame's list the pools of each process are: looked up for every row, so not searched for.
+pub struct Index<'f> {
+    frame: &'f Frame,
+    of: HashMap<ProcessKey, Vec<usize>>,
+}
+
+impl<'f> Index<'f> {
+    pub fn new(frame: &'f Frame) -> Self {
+        let mut of: HashMap<ProcessKey, Vec<usize>> = HashMap::new();
+        let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
+        for (i, pool) in pools.enumerate() {
+            of.entry(pool.process).or_default().push(i);
+        }
+        Self { frame, of }
+    }
+
+    /// The pool of a process on a GPU.
+    pub fn position(&self, process: ProcessKey, gpu: &Gpu) -> Option<usize> {
+        let list = &self.frame.pools.as_ref()?.list;
+        let on_it = |&i: &usize| gpu_of(self.frame, &list[i]).is_some_and(|on| on.uuid == gpu.uuid);
+        self.of.get(&process)?.iter().copied().find(on_it)
+    }
 }
 
 /// What the driver counts for the process of a pool on its GPU.
@@ -109,6 +127,15 @@ pub fn unread_words(frame: &Frame) -> Option<String> {
     }
     let processes = if count == 1 { "process" } else { "processes" };
     (count > 0).then(|| format!("{count} {processes} unreadable ({})", kinds.join(", ")))
+}
+
+/// True when the process has an allocator that could not be read, and someone could do something about it.
+pub fn is_unreadable(frame: &Frame, process: ProcessKey) -> bool {
+    let unread = frame
+        .pools
+        .as_ref()
+        .and_then(|pools| pools.why_unread(process));
+    unread.is_some_and(is_trouble)
 }
 
 fn is_trouble(unread: &Unread) -> bool {

@@ -98,6 +98,7 @@ impl ProcessRow {
 
     fn origins(frame: &Arc<Frame>, ended: &[Arc<Ended>]) -> Vec<Origin> {
         let mut rows = Vec::new();
+        let pools = pools::Index::new(frame);
         for (g, gpu) in frame.gpus.iter().enumerate() {
             for (l, listed) in gpu.processes.value().into_iter().flatten().enumerate() {
                 let facts = listed.process.and_then(|key| position(frame, key));
@@ -106,7 +107,7 @@ impl ProcessRow {
                     gpu: g,
                     listed: l,
                     facts,
-                    pool: pools::position(frame, listed.key(), gpu),
+                    pool: pools.position(listed.key(), gpu),
                 });
             }
         }
@@ -117,7 +118,7 @@ impl ProcessRow {
                         frame: Arc::clone(frame),
                         gpu: g,
                         facts: f,
-                        pool: pools::position(frame, process.key, &frame.gpus[g]),
+                        pool: pools.position(process.key, &frame.gpus[g]),
                     });
                 }
             }
@@ -229,6 +230,16 @@ impl ProcessRow {
                 pools::why_none(frame, self.id().key)
             }
             Origin::Ended { .. } => Reason::Gone.into(),
+        }
+    }
+
+    /// True when its allocator could not be read, and someone could do something about it.
+    pub fn is_unreadable(&self) -> bool {
+        match &self.origin {
+            Origin::Listed { frame, .. } | Origin::Local { frame, .. } => {
+                pools::is_unreadable(frame, self.id().key)
+            }
+            Origin::Ended { .. } => false,
         }
     }
 

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Stdout, Write};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crossterm::style::Print;
 use crossterm::terminal::{
     BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
     disable_raw_mode, enable_raw_mode,
@@ -15,25 +16,34 @@ use ratatui::layout::Rect;
 
 /// True while the screen is ours; whoever turns it false gives the screen back, and only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+/// True while the terminal reports the mouse to us.
+static MOUSE: AtomicBool = AtomicBool::new(false);
+
+/// Presses and the wheel, with places beyond column 223. Not what crossterm asks for, which is every movement too: a
+/// slow link would carry those for nothing.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
 pub struct Terminal {
     /// Never dropped: its own way out prints to standard error when it cannot show the cursor, and when that is the
     /// terminal that went away, printing is a panic. [`give_back`] does all there is to do.
     inner: ManuallyDrop<ratatui::Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
+    mouse: bool,
 }
 
 impl Terminal {
-    /// Takes the screen.
+    /// Takes the screen, and where it is wanted the mouse.
     ///
     /// # Errors
     /// When standard output is no terminal or went away.
-    pub fn enter() -> io::Result<Self> {
-        take()?;
+    pub fn enter(mouse: bool) -> io::Result<Self> {
+        take(mouse)?;
         // Large enough that a full screen leaves in one write.
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
         match ratatui::Terminal::new(CrosstermBackend::new(out)) {
             Ok(inner) => Ok(Self {
                 inner: ManuallyDrop::new(inner),
+                mouse,
             }),
             Err(error) => {
                 give_back();
@@ -47,7 +57,7 @@ impl Terminal {
     /// # Errors
     /// As [`enter`](Self::enter).
     pub fn resume(&mut self) -> io::Result<()> {
-        take()?;
+        take(self.mouse)?;
         self.redraw()
     }
 
@@ -59,6 +69,12 @@ impl Terminal {
         // Not `clear`: it asks the terminal where its cursor is, and the answer would be read as keys.
         let size = self.inner.size()?;
         self.inner.resize(size.into())
+    }
+
+    /// What there is to draw on.
+    pub fn area(&self) -> Rect {
+        let size = self.inner.size().unwrap_or_default();
+        Rect::new(0, 0, size.width, size.height)
     }
 
     /// # Errors
@@ -77,10 +93,17 @@ impl Drop for Terminal {
     }
 }
 
-fn take() -> io::Result<()> {
+fn take(mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
     let entered = execute!(io::stdout(), EnterAlternateScreen, cursor::Hide);
+    let entered = entered.and_then(|()| {
+        if mouse {
+            MOUSE.store(true, Ordering::SeqCst);
+            execute!(io::stdout(), Print(MOUSE_ON))?;
+        }
+        Ok(())
+    });
     if entered.is_err() {
         give_back();
     }
@@ -93,6 +116,9 @@ pub fn give_back() {
         return;
     }
     let mut out = io::stdout();
+    if MOUSE.swap(false, Ordering::SeqCst) {
+        let _ = queue!(out, Print(MOUSE_OFF));
+    }
     let _ = execute!(
         out,
         EndSynchronizedUpdate,

@@ -38,6 +38,8 @@ pub struct Glyphs {
     /// The part of a chart column between minimum and maximum.
     pub range: &'static str,
     pub cursor: &'static str,
+    /// Stands before a row that was tagged.
+    pub tag: &'static str,
     pub ellipsis: &'static str,
     pub rule: &'static str,
     pub live: &'static str,
@@ -65,6 +67,7 @@ pub const UNICODE: Glyphs = Glyphs {
     levels: [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     range: "░",
     cursor: "▸",
+    tag: "◆",
     ellipsis: "…",
     rule: "─",
     live: "●",
@@ -91,6 +94,7 @@ pub const ASCII: Glyphs = Glyphs {
     levels: [" ", ".", ".", ":", ":", "|", "|", "#", "#"],
     range: ":",
     cursor: ">",
+    tag: "+",
     ellipsis: "~",
     rule: "-",
     live: "*",

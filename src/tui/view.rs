@@ -1,19 +1,24 @@
 //! The stack of screens and what lies over them: takes keys, gives orders, draws the whole.
 
-use crossterm::event::{KeyEvent, KeyModifiers};
+use crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
-use super::chrome;
+use super::chrome::{self, Hint};
+use super::column_menu::ColumnMenu;
+use super::columns::PROCESS_COLUMNS;
+use super::filter::Filter;
 use super::overlay::{After, Overlay, orders};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
-use super::screens::{Screen, Step, is_small};
+use super::screens::{Hit, Screen, Step, is_small};
+use super::signal_menu::{self, SignalMenu};
 use super::widgets::cells::keep_shown;
 use super::widgets::scroll::Scroll;
 use crate::model::process::ProcessKey;
+use crate::model::signal::Signal;
 use crate::model::units::GpuUuid;
 use crate::source::{Play, Request};
 
@@ -72,8 +77,9 @@ impl View {
                 .as_mut()
                 .and_then(|overlay| overlay.type_key(key, app))
         {
-            self.close_if(after == After::Closed);
-            return (Outcome::Stay, self.follow(app));
+            let mut requests = Vec::from_iter(self.after(after));
+            requests.extend(self.follow(app));
+            return (Outcome::Stay, requests);
         }
         let Some(action) = action else {
             return (Outcome::Stay, Vec::new());
@@ -84,10 +90,15 @@ impl View {
         (outcome, requests)
     }
 
-    fn close_if(&mut self, closed: bool) {
-        if closed {
-            self.overlay = None;
-        }
+    /// What an overlay wants of the source, which closes it.
+    fn after(&mut self, after: After) -> Option<Request> {
+        let request = match after {
+            After::Open => return None,
+            After::Closed => None,
+            After::Asks(request) => Some(request),
+        };
+        self.overlay = None;
+        request
     }
 
     fn act(&mut self, action: Action, app: &mut App, requests: &mut Vec<Request>) -> Outcome {
@@ -98,8 +109,8 @@ impl View {
             _ => {}
         }
         if let Some(overlay) = &mut self.overlay {
-            let closed = overlay.act(action, app) == After::Closed;
-            self.close_if(closed);
+            let after = overlay.act(action, app);
+            requests.extend(self.after(after));
             return Outcome::Stay;
         }
         let step = match self.stack.last_mut() {
@@ -108,6 +119,7 @@ impl View {
         };
         match step {
             Step::Open(screen) => self.stack.push(screen),
+            Step::Fold(title) => app.fold(&title),
             Step::Stay => {}
             Step::Ignored => return self.act_everywhere(action, app, requests),
         }
@@ -126,7 +138,7 @@ impl View {
                 if self.stack.len() > 1 {
                     self.stack.pop();
                 } else if action == Action::Back && !app.filter.is_empty() {
-                    app.set_filter("");
+                    app.use_filter(Filter::default());
                 }
             }
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),
@@ -137,6 +149,16 @@ impl View {
             }
             Action::Sort => self.overlay = Some(Overlay::sort(app)),
             Action::Filter => self.overlay = Some(Overlay::filter(app)),
+            Action::Signal | Action::SignalTerm => self.open_signals(Signal::Term, app),
+            Action::SignalKill => self.open_signals(Signal::Kill, app),
+            Action::Tag => self.tag(app),
+            Action::Untag => app.tags.clear(),
+            Action::Columns => self.overlay = Some(Overlay::Columns(ColumnMenu::default())),
+            Action::Group => {
+                app.set_grouping(app.grouping.next());
+                let words = app.grouping.words().unwrap_or("flat");
+                app.message = Some(format!("processes: {words}"));
+            }
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
             Action::Invert => app.set_sort(app.sort, !app.inverted),
@@ -146,6 +168,39 @@ impl View {
             other => play(other, app, requests),
         }
         Outcome::Stay
+    }
+
+    fn open_signals(&mut self, signal: Signal, app: &mut App) {
+        match SignalMenu::open(signal, app, self.top().process(app)) {
+            Ok(menu) => self.overlay = Some(Overlay::Signal(menu)),
+            Err(why) => app.message = Some(why),
+        }
+    }
+
+    /// Tags what the cursor is on and goes on, so that a held key tags a row of them.
+    fn tag(&mut self, app: &mut App) {
+        let keys = |rows: &[usize]| {
+            let targets = rows.iter().map(|row| signal_menu::target(&app.rows[*row]));
+            targets
+                .flatten()
+                .map(|target| target.key)
+                .collect::<Vec<_>>()
+        };
+        let screen = self.top();
+        let wanted = match (screen.process(app), screen.group(app)) {
+            (Some(row), _) => signal_menu::target(row).map(|target| vec![target.key]),
+            (None, Some(group)) => Ok(keys(&group.rows)),
+            (None, None) => Err("the cursor is on no process".into()),
+        };
+        match wanted {
+            Ok(keys) => {
+                app.tags.toggle_all(&keys);
+                if let Some(screen) = self.stack.last_mut() {
+                    screen.act(Action::Down, app);
+                }
+            }
+            Err(why) => app.message = Some(why),
+        }
     }
 
     /// Tells every screen that the app has changed, and gathers what they now want of the source.
@@ -173,51 +228,102 @@ impl View {
         ask.then_some(Request::Map(wanted.0))
     }
 
-    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        if area.width == 0 || area.height == 0 {
-            return;
-        }
-        let screen = self.top();
+    /// The lines above a screen; returns what is left for it, without the footer.
+    fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Rect {
         let small = is_small(area);
         // The first screen brings its own headline when it is small.
         let header = u16::from(!(small && self.stack.len() == 1));
         if header > 0 {
             chrome::header(app, Rect { height: 1, ..area }, buffer);
         }
+        let below = Rect {
+            y: area.y + header,
+            height: 1,
+            ..area
+        };
         let reason = if small {
             0
         } else {
-            chrome::reason(
-                app,
-                Rect {
-                    y: area.y + header,
-                    height: 1,
-                    ..area
-                },
-                buffer,
-            )
+            chrome::reason(app, below, buffer)
         };
         let footer = u16::from(!small);
-        let body = Rect {
+        Rect {
             y: area.y + header + reason,
             height: area.height.saturating_sub(header + reason + footer),
             ..area
+        }
+    }
+
+    fn footer(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Vec<Hint> {
+        let last = Rect {
+            y: area.bottom() - 1,
+            height: 1,
+            ..area
         };
+        chrome::footer(app, self.top(), self.stack.len() == 1, last, buffer)
+    }
+
+    /// The mouse: a press moves the cursor, again opens; on a heading it orders, in the footer it is that key; the
+    /// wheel moves and scrolls.
+    pub fn mouse(
+        &mut self,
+        mouse: MouseEvent,
+        area: Rect,
+        app: &mut App,
+    ) -> (Outcome, Vec<Request>) {
+        let mut requests = Vec::new();
+        let action = match mouse.kind {
+            MouseEventKind::ScrollUp => Some(Action::Up),
+            MouseEventKind::ScrollDown => Some(Action::Down),
+            MouseEventKind::Down(MouseButton::Left) if self.overlay.is_none() => {
+                let action = self.click(Position::new(mouse.column, mouse.row), area, app);
+                app.message = None;
+                action
+            }
+            _ => None,
+        };
+        let outcome = action.map_or(Outcome::Stay, |action| self.act(action, app, &mut requests));
+        requests.extend(self.follow(app));
+        (outcome, requests)
+    }
+
+    /// What the press is to do beside moving the cursor.
+    fn click(&mut self, place: Position, area: Rect, app: &mut App) -> Option<Action> {
+        // Drawn to nowhere: only where things stand is asked.
+        let nowhere = &mut Buffer::empty(area);
+        let body = self.surround(app, area, nowhere);
+        if !is_small(area) && place.y + 1 == area.bottom() {
+            let hints = self.footer(app, area, nowhere);
+            let hit = hints.iter().find(|hint| hint.columns.contains(&place.x));
+            return hit.map(|hint| hint.action);
+        }
+        let screen = self.stack.last_mut()?;
+        match screen.click(app, place, body) {
+            Hit::SameRow => return Some(Action::Open),
+            Hit::Column(column) if app.sort == Some(column) => return Some(Action::Invert),
+            Hit::Column(column) if PROCESS_COLUMNS[column].sort.is_some() => {
+                app.set_sort(Some(column), false);
+            }
+            Hit::Column(_) | Hit::Row | Hit::Nothing => {}
+        }
+        None
+    }
+
+    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        if area.width == 0 || area.height == 0 {
+            return;
+        }
+        let screen = self.top();
+        let body = self.surround(app, area, buffer);
+        let footer = u16::from(!is_small(area));
         if body.height > 0 {
             screen.draw(app, body, buffer);
         }
         if footer > 0 {
-            chrome::footer(
-                app,
-                screen,
-                self.stack.len() == 1,
-                Rect {
-                    y: area.bottom() - 1,
-                    height: 1,
-                    ..area
-                },
-                buffer,
-            );
+            self.footer(app, area, buffer);
+        } else if let Some(message) = &app.message {
+            // Where there is no footer, what must be said takes the last line.
+            chrome::message(app, message, area, buffer);
         }
         if let Some(overlay) = &self.overlay {
             overlay.draw(app, screen, area, buffer);

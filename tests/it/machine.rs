@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -77,6 +77,17 @@ impl RealProcess {
 
     pub fn pid(&self) -> u32 {
         self.child.0.id()
+    }
+
+    /// How it ended, once it has.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.0.wait().unwrap()
+    }
+
+    /// Ends its input, and with it the process.
+    pub fn finish(&mut self) -> ExitStatus {
+        drop(self.child.0.stdin.take());
+        self.wait()
     }
 }
 

@@ -6,6 +6,7 @@ mod cards;
 mod commands;
 #[cfg(target_os = "linux")]
 mod config;
+mod crowd;
 #[cfg(target_os = "linux")]
 mod dashboard;
 mod day;
@@ -14,18 +15,25 @@ mod explain;
 mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
+mod filter;
+#[cfg(target_os = "linux")]
+mod groups;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod layers;
 #[cfg(target_os = "linux")]
 mod machine;
 mod model;
+#[cfg(target_os = "linux")]
+mod mouse;
 mod pictures;
 mod pooled;
 mod recording;
 #[cfg(target_os = "linux")]
 mod reference;
 mod screens;
+#[cfg(target_os = "linux")]
+mod signals;
 mod stage;
 #[cfg(target_os = "linux")]
 mod tables;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command};
 
-use super::definition::{ASCII, DENSITY, INTERVAL, SettingDef, THEME};
+use super::definition::{ASCII, DENSITY, INTERVAL, MOUSE, READONLY, SettingDef, THEME};
 use super::themes::AUTO;
 use super::written::Raw;
 use crate::model::units::Millis;
@@ -29,6 +29,12 @@ pub struct SharedArgs {
     /// Draw with ASCII characters only (the default where the locale is not UTF-8)
     #[arg(long, global = true)]
     ascii: bool,
+    /// Leave the mouse to the terminal, as for selecting text (or hold Shift)
+    #[arg(long, global = true)]
+    no_mouse: bool,
+    /// Send no signal to any process, whatever is pressed
+    #[arg(long, global = true)]
+    readonly: bool,
 }
 
 impl SharedArgs {
@@ -38,7 +44,9 @@ impl SharedArgs {
         let theme = self.theme.clone().map(|name| (&THEME, Raw::Text(name)));
         let density = self.density.clone().map(|name| (&DENSITY, Raw::Text(name)));
         let ascii = self.ascii.then_some((&ASCII, Raw::Switch(true)));
-        let all = [interval, theme, density, ascii];
+        let mouse = self.no_mouse.then_some((&MOUSE, Raw::Switch(false)));
+        let readonly = self.readonly.then_some((&READONLY, Raw::Switch(true)));
+        let all = [interval, theme, density, ascii, mouse, readonly];
         all.into_iter().flatten().collect()
     }
 }

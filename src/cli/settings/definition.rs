@@ -63,7 +63,27 @@ pub const ASCII: SettingDef = SettingDef {
     help: "Draw with ASCII characters only (`true`), or with all of Unicode whatever the locale says (`false`)",
 };
 
-pub const SETTINGS: &[&SettingDef] = &[&INTERVAL, &THEME, &DENSITY, &ASCII];
+pub const MOUSE: SettingDef = SettingDef {
+    name: "mouse",
+    kind: Kind::Switch,
+    variable: "GPUTOP_MOUSE",
+    flag: "--no-mouse",
+    default: "true",
+    example: "false",
+    help: "Take the mouse: rows, column titles, the wheel; or leave it to the terminal, as for selecting text (`false`)",
+};
+
+pub const READONLY: SettingDef = SettingDef {
+    name: "readonly",
+    kind: Kind::Switch,
+    variable: "GPUTOP_READONLY",
+    flag: "--readonly",
+    default: "false",
+    example: "true",
+    help: "Send no signal to any process, whatever is pressed",
+};
+
+pub const SETTINGS: &[&SettingDef] = &[&INTERVAL, &THEME, &DENSITY, &ASCII, &MOUSE, &READONLY];
 
 /// The table of the file that binds keys.
 pub const KEYS: &str = "keys";

@@ -25,7 +25,7 @@ pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 pub use written::Raw;
 
-use self::definition::{ASCII, DENSITY, INTERVAL, SettingDef, THEME};
+use self::definition::{ASCII, DENSITY, INTERVAL, MOUSE, READONLY, SettingDef, THEME};
 use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
@@ -49,6 +49,9 @@ pub struct Settings {
     pub theme: Theme,
     pub keymap: Keymap,
     pub density: Density,
+    pub mouse: bool,
+    /// No signal is sent to any process.
+    pub readonly: bool,
     theme_name: String,
     written: Written,
 }
@@ -88,6 +91,8 @@ impl Settings {
             theme: Theme::with(colours, ascii, zone),
             keymap: keymap(&written.bindings)?,
             density: density(&written)?,
+            mouse: written.switch(&MOUSE).unwrap_or(true),
+            readonly: written.switch(&READONLY).unwrap_or(false),
             theme_name,
             written,
         })
@@ -97,6 +102,8 @@ impl Settings {
     pub fn app(&self, recording: Option<Recording>) -> App {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
         app.density = self.density;
+        app.mouse = self.mouse;
+        app.readonly = self.readonly;
         app
     }
 
@@ -106,11 +113,13 @@ impl Settings {
         let theme = Raw::Text(self.theme_name.clone());
         let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
-        let values: [(&'static SettingDef, Raw); 4] = [
+        let values: [(&'static SettingDef, Raw); 6] = [
             (&INTERVAL, interval),
             (&THEME, theme),
             (&DENSITY, Raw::Text(density.to_owned())),
             (&ASCII, ascii),
+            (&MOUSE, Raw::Switch(self.mouse)),
+            (&READONLY, Raw::Switch(self.readonly)),
         ];
         let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
         values.into_iter().map(with_origin).collect()
@@ -175,6 +184,8 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         interval,
         library: std::env::var_os(LIBRARY_VARIABLE),
         proc_root: PathBuf::from("/proc"),
+        // Whoever lets a person send signals says so.
+        readonly: true,
     }
 }
 

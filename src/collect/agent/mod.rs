@@ -21,7 +21,7 @@ use super::driver::{NvmlFailure, diagnose_driver};
 use super::host::hello;
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
-use super::process::{ProcessReadout, detail};
+use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Wanted};
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
@@ -32,6 +32,7 @@ use crate::model::host::{Driver, Hello, Host, PidNamespace};
 use crate::model::pool::{PoolMap, Pools};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::StackWhy;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, StartTicks};
@@ -45,6 +46,8 @@ pub struct Options {
     /// The value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
+    /// No signal is sent, whoever asks.
+    pub readonly: bool,
 }
 
 /// What a collector's thread hands in.
@@ -136,6 +139,8 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         processes: ProcessList::default(),
         peaks: HashMap::new(),
         focus: None,
+        readonly: options.readonly,
+        proc_root: options.proc_root,
         frame_seq: 0,
         event_seq: 0,
     };
@@ -224,6 +229,8 @@ struct Agent {
     processes: ProcessList,
     peaks: HashMap<ProcessKey, Peak>,
     focus: Option<GpuUuid>,
+    readonly: bool,
+    proc_root: PathBuf,
     frame_seq: u64,
     event_seq: u64,
 }
@@ -359,6 +366,7 @@ impl Agent {
                 let _ = self.details.send(key);
             }
             Request::Stacks(key) => self.python.take(Wanted::asked(key)),
+            Request::Signal { signal, processes } => self.send_signal(signal, processes),
             Request::Focus(focus) => self.set_focus(focus),
             Request::Interval(interval) => {
                 self.interval = interval;
@@ -372,6 +380,18 @@ impl Agent {
             }
             Request::Play(_) => {}
         }
+    }
+
+    fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
+        let send = |key| match self.readonly {
+            true => Err(Missing::new(Reason::Denied, "gputop runs with --readonly")),
+            false => send_signal(&self.proc_root, key, signal),
+        };
+        let outcomes = processes.into_iter().map(|key| (key, send(key)));
+        self.feed.push(Update::Signalled(Signalled {
+            signal,
+            outcomes: outcomes.collect(),
+        }));
     }
 
     fn set_focus(&mut self, focus: Option<GpuUuid>) {

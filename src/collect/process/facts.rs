@@ -3,6 +3,7 @@
 //! Read when a process is first seen, after an exec and twice a minute; the tick in between copies them.
 
 use std::io;
+use std::path::Path;
 
 use super::access::Access;
 use super::dir::Dir;
@@ -14,6 +15,7 @@ use crate::model::text::visible;
 
 /// How much of a command line a table row carries.
 const MAX_COMMAND_CHARS: usize = 4096;
+const MAX_NAME_CHARS: usize = 64;
 
 /// Fills the slow fields of `process`. The caller keeps its user id, until an exec.
 pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Context) {
@@ -22,8 +24,13 @@ pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Con
         Ok(dir) => dir,
         Err(error) => return fill_missing(process, &access.missing("the process", &error)),
     };
+    if let Some(parent) = &mut process.parent {
+        parent.name = name(&reading.dir(parent.pid));
+    }
     process.command = command(&dir, access);
-    process.user = match own_uid(&dir, uid) {
+    let owner = own_uid(&dir, uid);
+    process.uid = owner.as_ref().ok().copied();
+    process.user = match owner {
         Ok(uid) => Reading::Value(reading.users.name(uid)),
         Err(error) => Reading::Missing(access.missing("the user", &error)),
     };
@@ -34,6 +41,12 @@ pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Con
     };
     let job = cgroup.ok().and_then(|text| cgroup::slurm_job(&text));
     fill_launch(process, &dir, job, access);
+}
+
+/// The kernel's short name of a process; nothing where it cannot be read.
+fn name(dir: &Path) -> String {
+    let text = std::fs::read(dir.join("comm")).unwrap_or_default();
+    visible(text.trim_ascii_end(), MAX_NAME_CHARS)
 }
 
 /// A process on a GPU changes its user only by an exec, and `status` is the dearest file of all: so once.

@@ -17,6 +17,7 @@ mod dir;
 mod environment;
 mod facts;
 mod local;
+mod signal;
 pub(in crate::collect) mod stat;
 pub(in crate::collect) mod statm;
 mod user;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use self::detail::read as detail;
+pub use self::signal::send as send_signal;
 
 use self::access::Access;
 use self::local::OpenGpus;

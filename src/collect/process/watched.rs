@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use super::cpu::CpuMeter;
 use super::stat::{Stat, StatFile};
 use super::{Context, facts};
-use crate::model::process::{Process, ProcessKey, RunState};
+use crate::model::process::{Parent, Process, ProcessKey, RunState};
 use crate::model::reading::Reading;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
@@ -58,6 +58,7 @@ impl Watched {
             ..Process::default()
         };
         apply(&mut process, &stat, reading.page_size);
+        adopt(&mut process, stat.parent);
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
         let (name, arguments) = (stat.name.to_vec(), stat.arguments);
@@ -105,6 +106,9 @@ impl Watched {
                 self.process.cpu = self
                     .cpu
                     .measure(now, stat.cpu_ticks, reading.ticks_per_second);
+                if adopt(&mut self.process, stat.parent) {
+                    self.facts_due = now;
+                }
                 if self.name != stat.name || self.arguments != stat.arguments {
                     self.name = stat.name.to_vec();
                     self.arguments = stat.arguments;
@@ -161,6 +165,20 @@ fn apply(process: &mut Process, stat: &Stat<'_>, page_size: u64) {
     }
     process.state = stat.state;
     process.rss = Reading::Value(Bytes(stat.rss_pages.saturating_mul(page_size)));
+}
+
+/// True when its parent is another one now, whose name is not known yet.
+fn adopt(process: &mut Process, parent: Pid) -> bool {
+    let known = process.parent.as_ref().map(|parent| parent.pid);
+    // The kernel's own have none.
+    if known == Some(parent) || parent == Pid(0) {
+        return false;
+    }
+    process.parent = Some(Parent {
+        pid: parent,
+        name: String::new(),
+    });
+    true
 }
 
 fn since_boot(key: ProcessKey, ticks_per_second: u64) -> Mono {

@@ -7,6 +7,7 @@ use super::ahead::Ahead;
 use super::player::{Player, sane};
 use super::target::{self, Target, Until};
 use crate::model::reading::{Missing, Reason};
+use crate::model::signal::Signalled;
 use crate::model::units::Mono;
 use crate::source::{Play, Request, Update};
 
@@ -35,6 +36,17 @@ impl Player {
                 Request::Stacks(key) => {
                     let why = Missing::new(Reason::NotRead, "a recording holds no Python stacks");
                     self.feed.push(Update::Stacks(key, Arc::new(Err(why))));
+                }
+                Request::Signal { signal, processes } => {
+                    let why = Missing::new(
+                        Reason::Unsupported,
+                        "it is a process of a recording, which does not run here",
+                    );
+                    let outcomes = processes.into_iter().map(|key| (key, Err(why.clone())));
+                    self.feed.push(Update::Signalled(Signalled {
+                        signal,
+                        outcomes: outcomes.collect(),
+                    }));
                 }
                 Request::Play(play) => target = self.obey_play(play, target),
                 Request::Focus(_) | Request::Interval(_) | Request::Map(_) => {}

@@ -16,7 +16,7 @@ use crate::tui::columns::gib;
 use crate::tui::pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
-use crate::tui::widgets::table::{Align, Cell, Column, View, draw, place};
+use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, place};
 use crate::tui::widgets::timeline::{span_words, sparkline};
 
 /// A GPU or a MIG instance of a frame.
@@ -397,11 +397,12 @@ pub fn draw_gpus(
         sorted: None,
         descending: false,
         late: &[],
+        hidden: Hidden::default(),
     };
     draw(
         GPU_COLUMNS,
         rows,
-        GpuRow::is_stale,
+        |column, row| (column.cell)(row, theme).quiet(row.is_stale()),
         &view,
         area,
         buffer,

@@ -11,10 +11,12 @@ pub mod strip;
 pub mod unread;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
+use super::groups::Group;
+use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
 use crate::model::units::GpuUuid;
 use crate::source::Request;
@@ -46,6 +48,21 @@ pub trait Screen {
         None
     }
 
+    /// A press of the mouse at a place of what was drawn into `body`.
+    fn click(&mut self, _app: &App, _at: Position, _body: Rect) -> Hit {
+        Hit::Nothing
+    }
+
+    /// The process that the cursor is on, or that this screen is about.
+    fn process<'a>(&self, _app: &'a App) -> Option<&'a ProcessRow> {
+        None
+    }
+
+    /// The group that the cursor is on.
+    fn group<'a>(&self, _app: &'a App) -> Option<&'a Group> {
+        None
+    }
+
     /// The definition this screen was made from: for its title and its words.
     fn def(&self) -> &'static ScreenDef;
 }
@@ -56,6 +73,20 @@ pub enum Step {
     Ignored,
     Stay,
     Open(Box<dyn Screen>),
+    /// Fold the group of this title, or unfold it.
+    Fold(String),
+}
+
+/// What a press of the mouse hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hit {
+    Nothing,
+    /// Another row: the cursor is on it now.
+    Row,
+    /// The row that the cursor was on already.
+    SameRow,
+    /// The heading of a column of the process table.
+    Column(usize),
 }
 
 /// What is known of a screen without opening it.

@@ -1,15 +1,15 @@
 //! The first screen: every GPU, every process, and below them, where there is room, the selected GPU over time.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use unicode_width::UnicodeWidthStr;
 
 use super::gpu::GpuScreen;
 use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
-use super::process_table::draw_processes;
-use super::{Screen, ScreenDef, Step, is_small, moved, strip};
+use super::process_table::{Pressed, draw_lines, hit};
+use super::{Hit, Screen, ScreenDef, Step, is_small, moved, strip};
 use crate::model::frame::Frame;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
@@ -17,6 +17,7 @@ use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::groups::{Group, Line};
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
@@ -63,6 +64,7 @@ pub const DEF: ScreenDef = ScreenDef {
 enum Anchor {
     Gpu(GpuUuid),
     Process(RowId),
+    Group(String),
 }
 
 #[derive(Debug, Default)]
@@ -91,16 +93,19 @@ impl Overview {
                 .gpus
                 .get(at)
                 .map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
-            Some(row) => app.rows.get(row).map(|row| Anchor::Process(row.id())),
+            Some(line) => Some(match app.lines.get(line)? {
+                Line::Group(group) => Anchor::Group(group.title.clone()),
+                Line::Process { .. } => Anchor::Process(app.row_of_line(line)?.id()),
+            }),
         }
     }
 
     fn go(&mut self, app: &App, at: usize) {
-        self.cursor = at.min((app.frame.gpus.len() + app.rows.len()).saturating_sub(1));
+        self.cursor = at.min((app.frame.gpus.len() + app.lines.len()).saturating_sub(1));
         self.anchor = Self::anchor_at(app, self.cursor);
     }
 
-    /// The row of the process table that the cursor is on.
+    /// The line of the process table that the cursor is on.
     fn process_cursor(&self, app: &App) -> Option<usize> {
         self.cursor.checked_sub(app.frame.gpus.len())
     }
@@ -109,9 +114,8 @@ impl Overview {
     fn selected_gpu<'a>(&self, app: &'a App) -> Option<&'a crate::model::gpu::Gpu> {
         match self.process_cursor(app) {
             None => app.frame.gpus.get(self.cursor),
-            Some(row) => app
-                .rows
-                .get(row)
+            Some(line) => app
+                .row_of_line(line)
                 .and_then(ProcessRow::gpu)
                 .or(app.frame.gpus.first()),
         }
@@ -121,6 +125,7 @@ impl Overview {
         match Self::anchor_at(app, self.cursor) {
             Some(Anchor::Gpu(uuid)) => Step::Open(Box::new(GpuScreen::new(uuid))),
             Some(Anchor::Process(id)) => Step::Open(Box::new(ProcessScreen::new(id))),
+            Some(Anchor::Group(title)) => Step::Fold(title),
             None => Step::Stay,
         }
     }
@@ -128,9 +133,9 @@ impl Overview {
     /// The memory of the process under the cursor; of a GPU, of the largest one whose pool is known.
     fn open_memory(&self, app: &App) -> Step {
         let row = match Self::anchor_at(app, self.cursor) {
-            Some(Anchor::Process(_)) => self.process_cursor(app).and_then(|at| app.rows.get(at)),
+            Some(Anchor::Process(_)) => self.process(app),
             Some(Anchor::Gpu(uuid)) => MemoryScreen::largest(&app.all_rows, &uuid),
-            None => None,
+            Some(Anchor::Group(_)) | None => None,
         };
         match row {
             Some(row) => Step::Open(Box::new(MemoryScreen::new(row.id()))),
@@ -156,7 +161,7 @@ impl Overview {
             .min(below);
         let left = below - gpus;
         let gap = u16::from(left >= 10);
-        let wanted = rows(app.rows.len().max(1) + 2);
+        let wanted = rows(app.lines.len().max(1) + 2);
         let chart = left.saturating_sub(gap).saturating_sub(wanted).min(14);
         let chart = if chart >= 7 { chart } else { 0 };
         let (gap, chart) = if compact { (0, 0) } else { (gap, chart) };
@@ -188,10 +193,38 @@ impl Overview {
         }
     }
 
+    /// The row of the GPU table that is to be in sight, and the first that is drawn.
+    fn gpu_rows(&self, app: &App, rows: &[GpuRow], area: Rect) -> (usize, usize) {
+        let on_gpu = self.process_cursor(app).is_none();
+        let of_gpu = |row: &GpuRow| on_gpu && row.position() == self.cursor;
+        let at = rows.iter().position(of_gpu).unwrap_or(0);
+        let height = usize::from(area.height.saturating_sub(1));
+        (at, scrolled(at, rows.len(), height))
+    }
+
+    /// The cursor's place for what is drawn at `place`.
+    fn pressed(&self, app: &App, place: Position, body: Rect) -> Option<Pressed> {
+        let rows = GpuRow::of_frame(&app.frame);
+        let layout = Self::layout(app, rows.len(), body);
+        if layout.processes.contains(place) {
+            let at = self.process_cursor(app).unwrap_or(0);
+            return Some(match hit(app, at, place, layout.processes)? {
+                Pressed::Line(line) => Pressed::Line(line + app.frame.gpus.len()),
+                heading => heading,
+            });
+        }
+        if !layout.gpus.contains(place) || place.y == layout.gpus.y {
+            return None;
+        }
+        let (_, offset) = self.gpu_rows(app, &rows, layout.gpus);
+        let row = rows.get(offset + usize::from(place.y - layout.gpus.y - 1))?;
+        Some(Pressed::Line(row.position()))
+    }
+
     fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let cursor = self.process_cursor(app);
         let (at, marked) = (cursor.unwrap_or(0), cursor.is_some());
-        let below = draw_processes(app, &app.rows, at, marked, area, buffer);
+        let below = draw_lines(app, at, marked, area, buffer);
         if app.rows.is_empty() && area.height > 1 {
             put(
                 buffer,
@@ -247,6 +280,12 @@ impl Overview {
                 .draw(end, length, right, buffer, theme);
         }
     }
+}
+
+/// Where the cursor stands on the first such line of the process table.
+fn below_gpus(app: &App, wanted: impl Fn(&Line) -> bool) -> Option<usize> {
+    let line = app.lines.iter().position(wanted)?;
+    Some(line + app.frame.gpus.len())
 }
 
 /// Why the GPU table is empty: a driver that hangs, that failed while we watched, that has no GPU.
@@ -377,17 +416,7 @@ impl Screen for Overview {
             draw_host(app, host, buffer);
         }
         let on_gpu = self.process_cursor(app).is_none();
-        let row_of = |gpu: usize| {
-            rows.iter()
-                .position(|row| row.position() == gpu)
-                .unwrap_or(0)
-        };
-        let at = if on_gpu { row_of(self.cursor) } else { 0 };
-        let offset = scrolled(
-            at,
-            rows.len(),
-            usize::from(layout.gpus.height.saturating_sub(1)),
-        );
+        let (at, offset) = self.gpu_rows(app, &rows, layout.gpus);
         let cursor = on_gpu.then(|| at - offset);
         draw_gpus(
             &rows[offset.min(rows.len())..],
@@ -413,7 +442,7 @@ impl Screen for Overview {
 
     fn act(&mut self, action: Action, app: &App) -> Step {
         let gpus = app.frame.gpus.len();
-        let count = gpus + app.rows.len();
+        let count = gpus + app.lines.len();
         if let Some(at) = moved(self.cursor, count, 10, action) {
             self.go(app, at);
             return Step::Stay;
@@ -430,20 +459,46 @@ impl Screen for Overview {
         Step::Stay
     }
 
+    fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
+        if is_small(body) {
+            return Hit::Nothing;
+        }
+        match self.pressed(app, place, body) {
+            None => Hit::Nothing,
+            Some(Pressed::Heading(column)) => Hit::Column(column),
+            Some(Pressed::Line(line)) if line == self.cursor => Hit::SameRow,
+            Some(Pressed::Line(line)) => {
+                self.go(app, line);
+                Hit::Row
+            }
+        }
+    }
+
     fn follow(&mut self, app: &App) {
         let found = match &self.anchor {
             Some(Anchor::Gpu(uuid)) => app.frame.gpus.iter().position(|gpu| gpu.uuid == *uuid),
-            Some(Anchor::Process(id)) => app
-                .rows
-                .iter()
-                .position(|row| row.id() == *id)
-                .map(|row| row + app.frame.gpus.len()),
+            Some(Anchor::Process(id)) => {
+                let row = app.rows.iter().position(|row| row.id() == *id);
+                let shows = |line: &Line| line.row().is_some() && line.row() == row;
+                below_gpus(app, shows)
+            }
+            Some(Anchor::Group(title)) => below_gpus(app, |line| {
+                line.group().is_some_and(|group| group.title == *title)
+            }),
             None => None,
         };
         match found {
             Some(at) => self.cursor = at,
             None => self.go(app, self.cursor),
         }
+    }
+
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        app.row_of_line(self.process_cursor(app)?)
+    }
+
+    fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {
+        app.lines.get(self.process_cursor(app)?)?.group()
     }
 
     fn footer(&self) -> &'static [Action] {
@@ -453,8 +508,9 @@ impl Screen for Overview {
             Action::NextPane,
             Action::Filter,
             Action::Sort,
-            Action::Pause,
+            Action::Signal,
             Action::Help,
+            Action::Pause,
         ]
     }
 

@@ -514,11 +514,16 @@ impl Screen for ProcessScreen {
         std::mem::take(&mut self.ask_stack).then_some(Request::Stacks(self.id.key))
     }
 
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        self.rows(app).into_iter().next()
+    }
+
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Back,
             Action::Memory,
             Action::Stack,
+            Action::Signal,
             Action::Down,
             Action::PageDown,
             Action::ZoomOut,

@@ -1,12 +1,15 @@
 //! The process table, drawn alike on every screen that lists processes.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use crate::tui::app::App;
 use crate::tui::columns::{PROCESS_COLUMNS, late};
+use crate::tui::groups::Line;
 use crate::tui::rows::ProcessRow;
-use crate::tui::widgets::table::{self, View, scrolled};
+use crate::tui::theme::Role;
+use crate::tui::widgets::cells::{columns, put, put_line};
+use crate::tui::widgets::table::{self, Cell, Column, Placed, View, placed, scrolled};
 
 /// Draws `rows` so that the row `at` is in sight, and the cursor on it where it is `marked`; returns how many rows
 /// are out of sight below.
@@ -18,26 +21,148 @@ pub fn draw_processes(
     area: Rect,
     buffer: &mut Buffer,
 ) -> usize {
-    let height = usize::from(area.height.saturating_sub(1));
-    let offset = scrolled(at, rows.len(), height);
+    let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
+    let has_tag = |row: &ProcessRow| app.tags.has(row.id().key);
+    let place = Place { at, marked, area };
+    draw(app, rows, cell, has_tag, &place, buffer)
+}
+
+/// The same for the lines of the app: its rows, as they are grouped.
+pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut Buffer) -> usize {
+    let cell = |column: &Column<ProcessRow>, line: &Line| match line {
+        Line::Group(group) => group.cell(column.title),
+        Line::Process { row, depth } => {
+            let mut cell = cell_of(column, &app.rows[*row], app);
+            if column.title == "COMMAND" {
+                cell.text.insert_str(0, &"  ".repeat(*depth));
+            }
+            cell
+        }
+    };
+    let has_tag = |line: &Line| {
+        let row = line.row().map(|row| &app.rows[row]);
+        row.is_some_and(|row| app.tags.has(row.id().key))
+    };
+    let place = Place { at, marked, area };
+    let below = draw(app, &app.lines, cell, has_tag, &place, buffer);
+    draw_names(app, at, area, buffer);
+    below
+}
+
+/// The names of groups, from the left as far as there is no sum.
+fn draw_names(app: &App, at: usize, area: Rect, buffer: &mut Buffer) {
+    let (_, table) = split(app, area);
+    let placed = placed(PROCESS_COLUMNS, &view(app), table);
+    let offset = scrolled(at, app.lines.len(), rows_of(area));
+    let shown = (area.y + 1..area.bottom()).zip(app.lines.iter().skip(offset));
+    for (y, group) in shown.filter_map(|(y, line)| Some((y, line.group()?))) {
+        let first_sum = placed.iter().find_map(|place| {
+            let text = group.cell(PROCESS_COLUMNS[place.column].title).text;
+            let width = u16::try_from(columns(&text)).ok().filter(|w| *w > 0)?;
+            Some((place.x + place.width).saturating_sub(width + 1))
+        });
+        let x = table.x + 1;
+        let name = Rect {
+            x,
+            y,
+            width: first_sum.unwrap_or(table.right()).saturating_sub(x),
+            height: 1,
+        };
+        put_line(buffer, name, &group.words(), Role::Title, &app.theme);
+    }
+}
+
+fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
+    (column.cell)(row, &app.theme).quiet(row.is_stale())
+}
+
+/// What a press of the mouse at a place of the table hits: the column of its heading, or a line of the app.
+pub fn hit(app: &App, at: usize, place: Position, area: Rect) -> Option<Pressed> {
+    let (_, table) = split(app, area);
+    if place.y == area.y {
+        let placed = placed(PROCESS_COLUMNS, &view(app), table);
+        let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
+        return Some(Pressed::Heading(placed.iter().find(under)?.column));
+    }
+    let line = scrolled(at, app.lines.len(), rows_of(area)) + usize::from(place.y - area.y - 1);
+    (line < app.lines.len()).then_some(Pressed::Line(line))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pressed {
+    Heading(usize),
+    Line(usize),
+}
+
+fn rows_of(area: Rect) -> usize {
+    usize::from(area.height.saturating_sub(1))
+}
+
+/// Tags have a column of their own, at the left, while there are any: its width, and what the table has.
+fn split(app: &App, area: Rect) -> (u16, Rect) {
+    let tags = u16::from(!app.tags.is_empty()).min(area.width);
+    let table = Rect {
+        x: area.x + tags,
+        width: area.width - tags,
+        ..area
+    };
+    (tags, table)
+}
+
+/// How the table is shown, wherever its cursor is.
+fn view(app: &App) -> View {
     let order = app
         .sort
         .and_then(|column| PROCESS_COLUMNS.get(column)?.sort.as_ref());
-    let view = View {
-        cursor: marked.then_some(at.min(rows.len().saturating_sub(1))),
-        offset,
+    View {
+        cursor: None,
+        offset: 0,
         sorted: app.sort,
         descending: order.is_some_and(|order| order.first.descends(app.inverted)),
         late: late(&app.frame),
+        hidden: app.hidden_columns,
+    }
+}
+
+struct Place {
+    at: usize,
+    marked: bool,
+    area: Rect,
+}
+
+fn draw<R>(
+    app: &App,
+    rows: &[R],
+    cell: impl Fn(&Column<ProcessRow>, &R) -> Cell,
+    has_tag: impl Fn(&R) -> bool,
+    place: &Place,
+    buffer: &mut Buffer,
+) -> usize {
+    let area = place.area;
+    let height = rows_of(area);
+    let offset = scrolled(place.at, rows.len(), height);
+    let at = place.at.min(rows.len().saturating_sub(1));
+    let view = View {
+        cursor: place.marked.then_some(at),
+        offset,
+        ..view(app)
     };
+    let (tags, table) = split(app, area);
     table::draw(
         PROCESS_COLUMNS,
         rows,
-        ProcessRow::is_stale,
+        cell,
         &view,
-        area,
+        table,
         buffer,
         &app.theme,
     );
+    if tags > 0 {
+        let shown = (area.y + 1..area.bottom()).zip(rows.iter().skip(offset));
+        for (y, _) in shown.filter(|(_, row)| has_tag(row)) {
+            let style = app.theme.style(Role::Key);
+            put(buffer, area.x, y, app.theme.glyphs.tag, 1, style);
+        }
+    }
     rows.len().saturating_sub(offset + height)
 }

@@ -73,6 +73,14 @@ impl Cell {
         Self::new(text, Role::Text)
     }
 
+    /// Of a row that has ended or is stale: in one quiet colour.
+    pub fn quiet(mut self, quiet: bool) -> Self {
+        if quiet && self.role == Role::Text {
+            self.role = Role::Dim;
+        }
+        self
+    }
+
     /// A dash: the detail screen says why.
     pub fn absent(theme: &Theme) -> Self {
         Self::new(theme.glyphs.absent, Role::Dim)
@@ -164,12 +172,18 @@ pub struct Placed {
 /// Chooses columns by priority until one does not fit, keeps their order, and gives what is left to the
 /// flexible one.
 pub fn place<T: ?Sized>(columns: &[Column<T>], x: u16, width: u16) -> Vec<Placed> {
-    place_late(columns, &[], x, width)
+    place_late(columns, &[], Hidden::default(), x, width)
 }
 
 /// Like [`place`], but columns with these titles come last, whatever their priority.
-fn place_late<T: ?Sized>(columns: &[Column<T>], late: &[&str], x: u16, width: u16) -> Vec<Placed> {
-    let mut order: Vec<usize> = (0..columns.len()).collect();
+fn place_late<T: ?Sized>(
+    columns: &[Column<T>],
+    late: &[&str],
+    hidden: Hidden,
+    x: u16,
+    width: u16,
+) -> Vec<Placed> {
+    let mut order: Vec<usize> = (0..columns.len()).filter(|&i| !hidden.has(i)).collect();
     order.sort_by_key(|&i| (late.contains(&columns[i].title), columns[i].priority));
     let mut chosen = vec![false; columns.len()];
     let mut used = 0;
@@ -202,6 +216,26 @@ fn place_late<T: ?Sized>(columns: &[Column<T>], late: &[&str], x: u16, width: u1
     placed
 }
 
+/// Where the columns stand in a table that is drawn into `area`, behind a column for the cursor's mark.
+pub fn placed<T: ?Sized>(columns: &[Column<T>], view: &View, area: Rect) -> Vec<Placed> {
+    let width = area.width.saturating_sub(1);
+    place_late(columns, view.late, view.hidden, area.x + 1, width)
+}
+
+/// Columns that the user does not want, by their index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hidden(u64);
+
+impl Hidden {
+    pub fn has(self, column: usize) -> bool {
+        self.0 >> column & 1 == 1
+    }
+
+    pub fn toggle(&mut self, column: usize) {
+        self.0 ^= 1 << column;
+    }
+}
+
 /// How a table is shown.
 pub struct View {
     /// Which row the cursor is on, if this table has it.
@@ -214,6 +248,7 @@ pub struct View {
     pub descending: bool,
     /// Titles of columns that have nothing to say now: the first to leave when it is narrow.
     pub late: &'static [&'static str],
+    pub hidden: Hidden,
 }
 
 /// The first row to show so that the cursor is in sight.
@@ -223,11 +258,11 @@ pub fn scrolled(cursor: usize, rows: usize, height: usize) -> usize {
         .min(rows.saturating_sub(height))
 }
 
-/// Draws heading and rows. A row that is `dim` (ended, stale) is drawn in one quiet colour.
-pub fn draw<T>(
+/// Draws heading and rows; `cell` says what of a row stands in a column.
+pub fn draw<T, R>(
     columns: &[Column<T>],
-    rows: &[T],
-    dim: impl Fn(&T) -> bool,
+    rows: &[R],
+    cell: impl Fn(&Column<T>, &R) -> Cell,
     view: &View,
     area: Rect,
     buffer: &mut Buffer,
@@ -236,8 +271,7 @@ pub fn draw<T>(
     if area.height == 0 || area.width < 2 {
         return;
     }
-    // A column at the left for the cursor's mark.
-    let placed = place_late(columns, view.late, area.x + 1, area.width - 1);
+    let placed = placed(columns, view, area);
     heading(columns, &placed, view, area.y, buffer, theme);
     let visible = rows
         .iter()
@@ -245,21 +279,15 @@ pub fn draw<T>(
         .skip(view.offset)
         .take(usize::from(area.height) - 1);
     for (y, (i, row)) in (area.y + 1..).zip(visible) {
-        let quiet = dim(row);
         for place in &placed {
             let column = &columns[place.column];
-            let cell = (column.cell)(row, theme);
-            let role = if quiet && cell.role == Role::Text {
-                Role::Dim
-            } else {
-                cell.role
-            };
+            let cell = cell(column, row);
             draw_cell(
                 &cell.text,
                 column.align,
                 *place,
                 y,
-                theme.style(role),
+                theme.style(cell.role),
                 buffer,
                 theme,
             );
@@ -433,8 +461,17 @@ mod tests {
                 sorted,
                 descending: first.descends(inverted),
                 late: &[],
+                hidden: Hidden::default(),
             };
-            draw(&columns, &[], |()| false, &view, area, &mut buffer, &theme);
+            draw(
+                &columns,
+                &[],
+                |_, (): &()| Cell::text(""),
+                &view,
+                area,
+                &mut buffer,
+                &theme,
+            );
             (0..14).map(|x| buffer[(x, 0)].symbol()).collect::<String>()
         };
         assert_eq!(heading(None, First::Largest, false, true), "   A FULL C   ");

@@ -77,12 +77,14 @@ impl GpuScreen {
         app.frame.gpus.iter().find(|gpu| gpu.uuid == self.uuid)
     }
 
-    fn rows(&self, app: &App) -> Vec<ProcessRow> {
+    fn rows_here<'a>(&self, app: &'a App) -> impl Iterator<Item = &'a ProcessRow> {
         app.rows
             .iter()
             .filter(|row| row.id().gpu.as_ref() == Some(&self.uuid))
-            .cloned()
-            .collect()
+    }
+
+    fn rows(&self, app: &App) -> Vec<ProcessRow> {
+        self.rows_here(app).cloned().collect()
     }
 
     /// Shows the GPU so many places further on, if there is one.
@@ -253,6 +255,14 @@ impl Screen for GpuScreen {
             }
         }
         Step::Stay
+    }
+
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        let mut here = self.rows_here(app);
+        let at = self.cursor.min(self.rows(app).len().saturating_sub(1));
+        (self.pane == Pane::Processes)
+            .then(|| here.nth(at))
+            .flatten()
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -281,6 +281,10 @@ impl Screen for MemoryScreen {
         Some((self.process, self.pool(app)?.ordinal))
     }
 
+    fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        self.row(app)
+    }
+
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Back,

@@ -1,0 +1,86 @@
+//! The menu of the process table's columns: which are shown while there is room for them.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::app::App;
+use super::columns::PROCESS_COLUMNS;
+use super::overlay::panel;
+use super::screens::moved;
+use super::theme::Role;
+use super::widgets::cells::{fit, put_all, put_right};
+use super::widgets::table::{mark, scrolled};
+
+#[derive(Debug, Default)]
+pub struct ColumnMenu {
+    cursor: usize,
+}
+
+/// A row is told from another by it, so it stays.
+const KEPT: &str = "PID";
+
+/// Columns that can be hidden, as indices.
+fn choices() -> Vec<usize> {
+    let columns = PROCESS_COLUMNS.iter().enumerate();
+    let others = columns.filter(|(_, column)| column.title != KEPT);
+    others.map(|(i, _)| i).collect()
+}
+
+impl ColumnMenu {
+    /// False when the menu is to be closed.
+    pub fn act(&mut self, action: Action, app: &mut App) -> bool {
+        let choices = choices();
+        match action {
+            Action::Back | Action::Quit | Action::QuitNow | Action::Columns => return false,
+            Action::Open | Action::Tag => {
+                if let Some(column) = choices.get(self.cursor) {
+                    app.hidden_columns.toggle(*column);
+                }
+            }
+            action => {
+                if let Some(at) = moved(self.cursor, choices.len(), 10, action) {
+                    self.cursor = at;
+                }
+            }
+        }
+        true
+    }
+
+    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let theme = &app.theme;
+        let choices = choices();
+        let height = u16::try_from(choices.len() + 2).unwrap_or(u16::MAX);
+        let inner = panel("Columns of processes", 76, height, area, app, buffer);
+        let offset = scrolled(self.cursor, choices.len(), usize::from(inner.height));
+        let shown = choices.iter().enumerate().skip(offset);
+        for (y, (i, column)) in (inner.y..inner.bottom()).zip(shown) {
+            let shown = if app.hidden_columns.has(*column) {
+                "[ ]"
+            } else {
+                "[x]"
+            };
+            let column = &PROCESS_COLUMNS[*column];
+            let name = format!("{shown} {:<8} ", column.title);
+            let room = usize::from(inner.width).saturating_sub(name.len() + 3);
+            let pieces = [
+                (name.as_str(), theme.style(Role::Key)),
+                (
+                    &*fit(column.help, room, theme.glyphs.ellipsis),
+                    theme.style(Role::Text),
+                ),
+            ];
+            put_all(buffer, inner.x + 2, y, inner.right(), &pieces);
+            if i == self.cursor {
+                mark(inner, y, buffer, theme);
+            }
+        }
+        let hint = format!(
+            " {} shows or hides  {} closes ",
+            app.keymap.label(Action::Open),
+            app.keymap.label(Action::Back)
+        );
+        let style = theme.style(Role::Key);
+        put_right(buffer, inner.x, inner.right(), inner.bottom(), &hint, style);
+    }
+}

@@ -1,0 +1,372 @@
+//! Text to terms. Pure: what a term looks at in a process is not known here.
+//!
+//! `train user:me -vram<10g "a b"` is four words. A word is a term when letters and one of `:` `>` `<` `>=` `<=`, or
+//! a known name and `=`, stand before its value; every other word is free text, also `--lr=1` and what is quoted.
+
+use crate::model::spelling::nearest;
+use thiserror::Error;
+
+use super::fields::{FIELDS, FieldDef, Kind, STATES, State, Unit};
+
+/// Each a clause that stands beside the input: short, without a period.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+pub enum FilterError {
+    #[error("`{word}` is no term{}", meant(.nearest))]
+    Name {
+        word: String,
+        nearest: Option<&'static str>,
+    },
+    #[error("`{word}` is no state{}", meant(.nearest))]
+    State {
+        word: String,
+        nearest: Option<&'static str>,
+    },
+    #[error("`{name}{operator}` what? Like {example}")]
+    Empty {
+        name: &'static str,
+        operator: &'static str,
+        example: &'static str,
+    },
+    #[error("`{name}` takes no `{operator}`: write {example}")]
+    Operator {
+        name: &'static str,
+        operator: &'static str,
+        example: &'static str,
+    },
+    #[error("`{word}` is no {what}: write {example}")]
+    Value {
+        word: String,
+        what: &'static str,
+        example: &'static str,
+    },
+    #[error("nothing stands after `!`")]
+    Nothing,
+}
+
+impl FilterError {
+    /// What was typed before its operator made it a term: until then it was free text.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name { word, .. } => Some(word),
+            Self::Empty { name, .. } | Self::Operator { name, .. } => Some(name),
+            Self::State { .. } | Self::Value { .. } | Self::Nothing => None,
+        }
+    }
+}
+
+fn meant(nearest: &Option<&'static str>) -> String {
+    match nearest {
+        Some(name) => format!("; did you mean `{name}`?"),
+        None => "; ? lists them, quotes make it text".into(),
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Term {
+    pub negated: bool,
+    pub test: Test,
+}
+
+#[derive(Debug, Clone)]
+pub enum Test {
+    Text(String),
+    Field(&'static FieldDef, Compare),
+}
+
+/// What the field's value must be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Compare {
+    /// One of these texts.
+    Texts(Vec<String>),
+    States(Vec<State>),
+    Numbers(Vec<f64>),
+    Order(Order, f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Above,
+    Below,
+    AtLeast,
+    AtMost,
+}
+
+/// A letter, and whether quotes take its meaning from it.
+type Letter = (char, bool);
+
+/// Longer ones first, so that `>=` is not read as `>`.
+const OPERATORS: [&str; 7] = [">=", "<=", "==", ":", "=", ">", "<"];
+
+pub fn parse(text: &str) -> Result<Vec<Term>, FilterError> {
+    words(text).iter().map(|word| term(word)).collect()
+}
+
+fn words(text: &str) -> Vec<Vec<Letter>> {
+    let mut words = vec![Vec::new()];
+    let mut quoted = false;
+    for letter in text.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            _ if letter.is_whitespace() && !quoted => words.push(Vec::new()),
+            _ => {
+                let last = words.len() - 1;
+                words[last].push((letter, quoted));
+            }
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn plain(letters: &[Letter]) -> String {
+    letters.iter().map(|(letter, _)| letter).collect()
+}
+
+fn term(word: &[Letter]) -> Result<Term, FilterError> {
+    let (negated, word) = match word {
+        [('!', false)] => return Err(FilterError::Nothing),
+        [('!', false), rest @ ..] => (true, rest),
+        // `-2` and `--lr` are looked for as they are.
+        [('-', false), rest @ ..] if rest[..].first().is_some_and(begins_a_word) => (true, rest),
+        word => (false, word),
+    };
+    let test = match split(word) {
+        Some((name, operator, value)) => field(&name, operator, value)?,
+        None => Test::Text(plain(word)),
+    };
+    Ok(Term { negated, test })
+}
+
+fn begins_a_word((letter, quoted): &Letter) -> bool {
+    *quoted || letter.is_alphabetic()
+}
+
+/// `vram>=10g` as name, operator and value; nothing for what is free text.
+fn split(word: &[Letter]) -> Option<(String, &'static str, &[Letter])> {
+    let is_name = |(letter, quoted): &Letter| !quoted && letter.is_ascii_alphabetic();
+    let end = word.iter().position(|letter| !is_name(letter))?;
+    let (name, rest) = word.split_at(end);
+    let begins = |operator: &str| {
+        let mut letters = rest.iter();
+        operator
+            .chars()
+            .all(|c| letters.next() == Some(&(c, false)))
+    };
+    let operator = OPERATORS.into_iter().find(|operator| begins(operator))?;
+    let name = plain(name);
+    let is_text = name.is_empty() || (operator.starts_with('=') && known(&name).is_none());
+    (!is_text).then(|| (name, operator, &rest[operator.len()..]))
+}
+
+fn known(name: &str) -> Option<&'static FieldDef> {
+    FIELDS.iter().find(|field| field.name == name)
+}
+
+fn field(name: &str, operator: &'static str, value: &[Letter]) -> Result<Test, FilterError> {
+    let Some(field) = known(name) else {
+        return Err(FilterError::Name {
+            word: name.to_owned(),
+            nearest: nearest(name, FIELDS.iter().map(|field| field.name)),
+        });
+    };
+    let values: Vec<String> = value
+        .split(|(letter, quoted)| !quoted && matches!(letter, ',' | '|'))
+        .map(plain)
+        .filter(|value| !value.is_empty())
+        .collect();
+    if values.is_empty() {
+        return Err(FilterError::Empty {
+            name: field.name,
+            operator,
+            example: field.example,
+        });
+    }
+    Ok(Test::Field(field, compare(field, operator, values)?))
+}
+
+fn compare(
+    field: &'static FieldDef,
+    operator: &'static str,
+    values: Vec<String>,
+) -> Result<Compare, FilterError> {
+    let refused = FilterError::Operator {
+        name: field.name,
+        operator,
+        example: field.example,
+    };
+    let order = order(operator);
+    match (&field.kind, order) {
+        (Kind::Text { .. }, None) => Ok(Compare::Texts(values)),
+        (Kind::State, None) => states(&values).map(Compare::States),
+        (Kind::Number { unit, .. }, Some(order)) => {
+            let number = number(&values.join(","), *unit, field)?;
+            Ok(Compare::Order(order, number))
+        }
+        // Only what is counted is ever equal to what someone types.
+        (Kind::Number { unit, .. }, None) if *unit == Unit::Count => {
+            let number = |value: &String| number(value, *unit, field);
+            Ok(Compare::Numbers(
+                values.iter().map(number).collect::<Result<_, _>>()?,
+            ))
+        }
+        _ => Err(refused),
+    }
+}
+
+fn order(operator: &str) -> Option<Order> {
+    Some(match operator {
+        ">" => Order::Above,
+        "<" => Order::Below,
+        ">=" => Order::AtLeast,
+        "<=" => Order::AtMost,
+        _ => return None,
+    })
+}
+
+fn states(values: &[String]) -> Result<Vec<State>, FilterError> {
+    let state = |word: &String| {
+        let found = STATES.iter().find(|def| def.name == word);
+        found
+            .map(|def| def.state)
+            .ok_or_else(|| FilterError::State {
+                word: word.clone(),
+                nearest: nearest(word, STATES.iter().map(|def| def.name)),
+            })
+    };
+    values.iter().map(state).collect()
+}
+
+fn number(text: &str, unit: Unit, field: &'static FieldDef) -> Result<f64, FilterError> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(digits);
+    let scale = unit.scale(suffix);
+    let value = digits.parse::<f64>().ok().filter(|v| v.is_finite());
+    match (value, scale) {
+        (Some(value), Some(scale)) => Ok(value * scale),
+        _ => Err(FilterError::Value {
+            word: text.to_owned(),
+            what: unit.words(),
+            example: field.example,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A term as a test reads it.
+    fn shown(text: &str) -> Vec<String> {
+        let terms = parse(text).expect(text);
+        let show = |term: &Term| {
+            let not = if term.negated { "not " } else { "" };
+            match &term.test {
+                Test::Text(text) => format!("{not}text {text}"),
+                Test::Field(field, compare) => format!("{not}{} {compare:?}", field.name),
+            }
+        };
+        terms.iter().map(show).collect()
+    }
+
+    fn wrong(text: &str) -> String {
+        parse(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn words_are_text_or_terms() {
+        let table: &[(&str, &[&str])] = &[
+            ("", &[]),
+            ("  train  2 ", &["text train", "text 2"]),
+            ("\"train.py --lr\"", &["text train.py --lr"]),
+            (
+                "--lr=1 -2 lr=3 a\"b:c",
+                &["text --lr=1", "text -2", "text lr=3", "text ab:c"],
+            ),
+            ("!eval -eval", &["not text eval", "not text eval"]),
+            ("user:me", &["user Texts([\"me\"])"]),
+            (
+                "-user:ana,bo|cy",
+                &["not user Texts([\"ana\", \"bo\", \"cy\"])"],
+            ),
+            ("cmd:\"a, b\"", &["cmd Texts([\"a, b\"])"]),
+            (
+                "pid:418 rank=3",
+                &["pid Numbers([418.0])", "rank Numbers([3.0])"],
+            ),
+            ("sm>50", &["sm Order(Above, 50.0)"]),
+            ("sm<=5%", &["sm Order(AtMost, 5.0)"]),
+            ("vram>=1.5k", &["vram Order(AtLeast, 1536.0)"]),
+            ("vram<1", &["vram Order(Below, 1073741824.0)"]),
+            ("vram>2mib", &["vram Order(Above, 2097152.0)"]),
+            ("age>2h", &["age Order(Above, 7200.0)"]),
+            ("state:oom|dead", &["state States([Oom, Dead])"]),
+        ];
+        for (text, terms) in table {
+            assert_eq!(shown(text), *terms, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_nearest_name() {
+        assert_eq!(wrong("a usr:me"), "`usr` is no term; did you mean `user`?");
+        assert_eq!(wrong("vrma>1g"), "`vrma` is no term; did you mean `vram`?");
+        assert_eq!(
+            wrong("https://x"),
+            "`https` is no term; ? lists them, quotes make it text"
+        );
+        assert_eq!(
+            wrong("state:ded"),
+            "`ded` is no state; did you mean `dead`?"
+        );
+        assert_eq!(wrong("vram>"), "`vram>` what? Like vram>10g");
+        assert_eq!(wrong("vram>1x"), "`1x` is no size: write vram>10g");
+        assert_eq!(wrong("vram>1,2"), "`1,2` is no size: write vram>10g");
+        assert_eq!(wrong("vram:10g"), "`vram` takes no `:`: write vram>10g");
+        assert_eq!(wrong("user>me"), "`user` takes no `>`: write user:me");
+        assert_eq!(wrong("pid:x"), "`x` is no number: write pid:418");
+        assert_eq!(wrong("!"), "nothing stands after `!`");
+    }
+
+    #[test]
+    fn every_example_of_the_help_is_understood() {
+        for field in FIELDS {
+            assert_eq!(parse(field.example).map(|terms| terms.len()), Ok(1));
+        }
+        for (example, _) in super::super::SYNTAX {
+            assert!(parse(example).is_ok(), "{example}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text: String) {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn what_looks_like_a_filter_is_one_or_is_explained(
+            text in "(-|!)?(user|vram|gpu|state|sm|x)(:|=|>|<|>=|,)?[a-z0-9\"|.,]{0,5} ?"
+        ) {
+            if let Err(error) = parse(&text) {
+                let error = error.to_string();
+                prop_assert!(!error.is_empty() && !error.ends_with('.'), "{}", error);
+            }
+        }
+
+        #[test]
+        fn letters_and_digits_are_free_text(words in prop::collection::vec("[a-z0-9_./]{1,9}", 0..6)) {
+            let terms = parse(&words.join(" ")).expect("text");
+            let texts: Vec<String> = terms
+                .into_iter()
+                .filter_map(|term| match term.test {
+                    Test::Text(text) if !term.negated => Some(text),
+                    _ => None,
+                })
+                .collect();
+            prop_assert_eq!(texts, words);
+        }
+    }
+}

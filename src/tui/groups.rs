@@ -1,0 +1,378 @@
+//! The process table as a tree or in groups: a line for each group with its sums, then its processes, unless it is
+//! folded.
+//!
+//! Groups stand in the order in which their first process stands, so whatever orders the table orders them too.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::columns::gib;
+use super::rows::ProcessRow;
+use super::theme::Role;
+use super::widgets::table::Cell;
+use crate::model::pool::PoolStats;
+use crate::model::process::{Parent, ProcessKey};
+use crate::model::units::{Bytes, Pid};
+
+/// Generations below each other.
+const DEEPEST: usize = 32;
+
+/// How the process table is laid out, in the order in which one key goes through them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Grouping {
+    #[default]
+    Flat,
+    Tree,
+    User,
+    Container,
+    Job,
+    Rank,
+}
+
+impl Grouping {
+    pub fn next(self) -> Self {
+        match self {
+            Self::Flat => Self::Tree,
+            Self::Tree => Self::User,
+            Self::User => Self::Container,
+            Self::Container => Self::Job,
+            Self::Job => Self::Rank,
+            Self::Rank => Self::Flat,
+        }
+    }
+
+    /// For the footer: `by user`; nothing for the flat table.
+    pub fn words(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Flat => return None,
+            Self::Tree => "tree by parent",
+            Self::User => "grouped by user",
+            Self::Container => "grouped by container",
+            Self::Job => "grouped by job",
+            Self::Rank => "grouped by rank",
+        })
+    }
+
+    /// The group a process belongs to; in a tree none does by itself.
+    fn title(self, row: &ProcessRow) -> Option<String> {
+        let facts = row.facts();
+        let text = |text: Option<&String>, name: &str| match text {
+            Some(text) => format!("{name} {text}"),
+            None => format!("no {name}"),
+        };
+        Some(match self {
+            Self::Flat | Self::Tree => return None,
+            Self::User => text(facts.and_then(|f| f.user.value()), "user"),
+            Self::Container => text(facts.and_then(|f| f.container.value()), "container"),
+            Self::Job => text(facts.and_then(|f| f.job.value()), "job"),
+            Self::Rank => facts
+                .and_then(|f| f.rank.get())
+                .map_or_else(|| "no rank".into(), |rank| format!("rank {rank}")),
+        })
+    }
+}
+
+/// A line of the process table.
+#[derive(Debug, Clone)]
+pub enum Line {
+    Process {
+        /// Index into the rows.
+        row: usize,
+        depth: usize,
+    },
+    Group(Group),
+}
+
+impl Line {
+    pub fn group(&self) -> Option<&Group> {
+        match self {
+            Self::Group(group) => Some(group),
+            Self::Process { .. } => None,
+        }
+    }
+
+    pub fn row(&self) -> Option<usize> {
+        match self {
+            Self::Process { row, .. } => Some(*row),
+            Self::Group(_) => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// `user ana`, `400 torchrun`: also what it is known by while it is folded.
+    pub title: String,
+    pub folded: bool,
+    /// Rows of its processes.
+    pub rows: Vec<usize>,
+    sums: Sums,
+}
+
+/// What the processes of a group hold together. What has ended holds nothing.
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    processes: usize,
+    vram: Option<Bytes>,
+    /// Of some process the driver tells no memory: the sum is of the others.
+    vram_is_part: bool,
+    allocated: Option<Bytes>,
+    reserved: Option<Bytes>,
+    idle: Option<Bytes>,
+    retries: Option<u64>,
+    ooms: Option<u64>,
+    cpu: Option<f64>,
+    rss: Option<Bytes>,
+}
+
+impl Sums {
+    /// A process is on the list once for each GPU: what it holds there is added for each, what it has of the host once.
+    fn of<'r>(rows: impl Iterator<Item = &'r ProcessRow>) -> Self {
+        let mut sums = Self::default();
+        let mut seen = HashSet::new();
+        for row in rows {
+            let is_new = seen.insert(row.id().key);
+            sums.processes += usize::from(is_new);
+            if row.ended().is_some() {
+                continue;
+            }
+            match row.vram().get() {
+                Some(vram) => add(&mut sums.vram, vram),
+                None => sums.vram_is_part = true,
+            }
+            if let Some(pool) = row.pool() {
+                sums.add_pool(&pool.stats);
+            }
+            if is_new {
+                if let Some(cpu) = row.live_fact(|f| &f.cpu).get() {
+                    sums.cpu = Some(sums.cpu.unwrap_or(0.0) + cpu.0);
+                }
+                if let Some(rss) = row.live_fact(|f| &f.rss).get() {
+                    let sum = sums.rss.unwrap_or_default();
+                    sums.rss = Some(Bytes(sum.0.saturating_add(rss.0)));
+                }
+            }
+        }
+        sums
+    }
+
+    fn add_pool(&mut self, stats: &PoolStats) {
+        add(&mut self.allocated, stats.allocated.last());
+        add(&mut self.reserved, stats.reserved.last());
+        add(&mut self.idle, stats.idle());
+        let count = |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0) + more);
+        count(&mut self.retries, stats.num_alloc_retries);
+        count(&mut self.ooms, stats.num_ooms);
+    }
+}
+
+/// Adds a size as its own line prints it, so that the printed sum is the sum of the printed parts.
+fn add(sum: &mut Option<Bytes>, size: Bytes) {
+    let tenth = Bytes::gib(1).0 / 10;
+    let printed = if size < Bytes::mib(52) {
+        size.0
+    } else {
+        (size.0.saturating_add(tenth / 2)) / tenth * tenth
+    };
+    *sum = Some(Bytes(sum.unwrap_or_default().0.saturating_add(printed)));
+}
+
+impl Group {
+    fn new(
+        title: String,
+        members: Vec<usize>,
+        rows: &[ProcessRow],
+        folded: &BTreeSet<String>,
+    ) -> Self {
+        Self {
+            folded: folded.contains(&title),
+            sums: Sums::of(members.iter().map(|&row| &rows[row])),
+            rows: members,
+            title,
+        }
+    }
+
+    /// What stands in the column of this title: a sum, where there is one to be had.
+    pub fn cell(&self, title: &str) -> Cell {
+        let size = |size: Option<Bytes>| size.map(gib);
+        let sums = &self.sums;
+        let text = match title {
+            "VRAM" => size(sums.vram).map(|text| match sums.vram_is_part {
+                true => text + "+",
+                false => text,
+            }),
+            "ALLOC" => size(sums.allocated),
+            "RESV" => size(sums.reserved),
+            "IDLE" => size(sums.idle),
+            "RETRY" => sums.retries.map(|n| n.to_string()),
+            "OOM" => sums.ooms.map(|n| n.to_string()),
+            "CPU%" => sums.cpu.map(|cpu| format!("{cpu:.0}")),
+            "RSS" => sums.rss.map(Bytes::short),
+            _ => None,
+        };
+        Cell::new(text.unwrap_or_default(), Role::Title)
+    }
+
+    /// `- user ana (3)`
+    pub fn words(&self) -> String {
+        let mark = if self.folded { '+' } else { '-' };
+        format!("{mark} {} ({})", self.title, self.sums.processes)
+    }
+}
+
+/// The lines of a table with these rows, whose order is kept within a group.
+pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<Line> {
+    match grouping {
+        Grouping::Flat => {
+            let line = |row| Line::Process { row, depth: 0 };
+            (0..rows.len()).map(line).collect()
+        }
+        Grouping::Tree => Tree::new(rows, folded).lines(),
+        _ => grouped(rows, grouping, folded),
+    }
+}
+
+fn grouped(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<Line> {
+    let mut order: Vec<String> = Vec::new();
+    let mut members: HashMap<String, Vec<usize>> = HashMap::new();
+    for (i, row) in rows.iter().enumerate() {
+        let title = grouping.title(row).unwrap_or_default();
+        let list = members.entry(title.clone()).or_default();
+        if list.is_empty() {
+            order.push(title);
+        }
+        list.push(i);
+    }
+    let mut lines = Vec::new();
+    for title in order {
+        let list = members.remove(&title).unwrap_or_default();
+        let group = Group::new(title, list.clone(), rows, folded);
+        let is_folded = group.folded;
+        lines.push(Line::Group(group));
+        if !is_folded {
+            lines.extend(list.iter().map(|&row| Line::Process { row, depth: 1 }));
+        }
+    }
+    lines
+}
+
+/// Processes below the process that started them. A parent that is on no GPU, as a launcher is, becomes a group when
+/// it has several children here.
+struct Tree<'r> {
+    rows: &'r [ProcessRow],
+    folded: &'r BTreeSet<String>,
+    /// The rows of each process, in order.
+    of: HashMap<ProcessKey, Vec<usize>>,
+    /// Processes without a parent on the list, as they stand.
+    roots: Vec<ProcessKey>,
+    children: BTreeMap<Pid, Vec<ProcessKey>>,
+}
+
+impl<'r> Tree<'r> {
+    fn new(rows: &'r [ProcessRow], folded: &'r BTreeSet<String>) -> Self {
+        let mut tree = Self {
+            rows,
+            folded,
+            of: HashMap::new(),
+            roots: Vec::new(),
+            children: BTreeMap::new(),
+        };
+        let mut order = Vec::new();
+        for (i, row) in rows.iter().enumerate() {
+            let key = row.id().key;
+            let list = tree.of.entry(key).or_default();
+            if list.is_empty() {
+                order.push(key);
+            }
+            list.push(i);
+        }
+        let living = order.iter().filter(|key| tree.row(**key).ended().is_none());
+        let pids: HashSet<Pid> = living.map(|key| key.pid).collect();
+        for key in order {
+            match tree.parent(key) {
+                Some(parent) if pids.contains(&parent.pid) && parent.pid != key.pid => {
+                    tree.children.entry(parent.pid).or_default().push(key);
+                }
+                _ => tree.roots.push(key),
+            }
+        }
+        tree
+    }
+
+    fn row(&self, key: ProcessKey) -> &'r ProcessRow {
+        &self.rows[self.of[&key][0]]
+    }
+
+    fn parent(&self, key: ProcessKey) -> Option<&'r Parent> {
+        let row = self.row(key);
+        row.facts()?
+            .parent
+            .as_ref()
+            .filter(|_| row.ended().is_none())
+    }
+
+    fn lines(mut self) -> Vec<Line> {
+        let roots = std::mem::take(&mut self.roots);
+        let mut by_launcher: HashMap<Pid, Vec<ProcessKey>> = HashMap::new();
+        for key in &roots {
+            if let Some(parent) = self.parent(*key) {
+                by_launcher.entry(parent.pid).or_default().push(*key);
+            }
+        }
+        let mut lines = Vec::new();
+        for key in roots {
+            let launcher = self.parent(key);
+            let siblings = launcher.and_then(|parent| by_launcher.get_mut(&parent.pid));
+            match siblings.map(std::mem::take) {
+                // Told with the first of them.
+                Some(siblings) if siblings.is_empty() => {}
+                Some(siblings) if siblings.len() > 1 => {
+                    self.push_launched(launcher, &siblings, &mut lines);
+                }
+                _ => self.push(key, 0, &mut lines),
+            }
+        }
+        // Only a circle of parents, which a reused PID may make, is left over.
+        while let Some((_, children)) = self.children.pop_first() {
+            children
+                .iter()
+                .for_each(|key| self.push(*key, 0, &mut lines));
+        }
+        lines
+    }
+
+    fn push_launched(
+        &mut self,
+        launcher: Option<&Parent>,
+        children: &[ProcessKey],
+        lines: &mut Vec<Line>,
+    ) {
+        let title = launcher.map_or_else(String::new, |parent| {
+            format!("{} {}", parent.pid, parent.name)
+        });
+        let mut below = Vec::new();
+        children
+            .iter()
+            .for_each(|key| self.push(*key, 1, &mut below));
+        let members = below.iter().filter_map(Line::row).collect();
+        let title = title.trim_end().to_owned();
+        let group = Group::new(title, members, self.rows, self.folded);
+        let folded = group.folded;
+        lines.push(Line::Group(group));
+        if !folded {
+            lines.extend(below);
+        }
+    }
+
+    fn push(&mut self, key: ProcessKey, depth: usize, lines: &mut Vec<Line>) {
+        let rows = self.of[&key].iter();
+        lines.extend(rows.map(|&row| Line::Process { row, depth }));
+        // What is deeper stands by itself: no real tree is, and a made-up one must not exhaust the stack.
+        if depth >= DEEPEST {
+            return;
+        }
+        // Taken out, so that no circle is walked twice.
+        for child in self.children.remove(&key.pid).unwrap_or_default() {
+            self.push(child, depth + 1, lines);
+        }
+    }
+}

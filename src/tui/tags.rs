@@ -1,0 +1,48 @@
+//! The processes that were tagged: what a signal goes to, instead of the one under the cursor.
+
+use std::collections::BTreeSet;
+
+use super::rows::ProcessRow;
+use crate::model::process::ProcessKey;
+
+#[derive(Debug, Clone, Default)]
+pub struct Tags {
+    tagged: BTreeSet<ProcessKey>,
+}
+
+impl Tags {
+    pub fn is_empty(&self) -> bool {
+        self.tagged.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.tagged.len()
+    }
+
+    pub fn has(&self, key: ProcessKey) -> bool {
+        self.tagged.contains(&key)
+    }
+
+    /// All of them, or none if all have one already.
+    pub fn toggle_all(&mut self, keys: &[ProcessKey]) {
+        if keys.iter().all(|key| self.has(*key)) {
+            self.tagged.retain(|key| !keys.contains(key));
+        } else {
+            self.tagged.extend(keys);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.tagged.clear();
+    }
+
+    /// What has ended or left the GPUs loses its tag; what a filter hides does not.
+    pub fn follow(&mut self, rows: &[ProcessRow]) {
+        if self.tagged.is_empty() {
+            return;
+        }
+        let living = rows.iter().filter(|row| row.ended().is_none());
+        let living: BTreeSet<ProcessKey> = living.map(|row| row.id().key).collect();
+        self.tagged.retain(|key| living.contains(key));
+    }
+}

@@ -1,0 +1,164 @@
+//! What is typed behind `/`: which processes it leaves, what it says when it is wrong, how long it takes.
+
+use std::time::{Duration, Instant};
+
+use gputop::model::event::{Event, Exit, Observation};
+use gputop::model::pool::{Pool, Pools, Unread};
+use gputop::model::process::RunState;
+use gputop::model::reading::{Missing, Reason};
+use gputop::model::units::GpuUuid;
+use gputop::source::Update;
+
+use crate::crowd::{Desk, Member, frame};
+
+fn members() -> Vec<Member> {
+    vec![
+        Member::new(418, "ana", "python train.py --lr 1", &[(0, 20), (1, 20)])
+            .with(|p| p.rank = 3.into()),
+        Member::new(421, "bob", "python eval.py", &[(1, 4)])
+            .with(|p| p.job = "81234".to_owned().into()),
+        Member::new(977, "anabel", "blender", &[(0, 1)]).with(|p| p.state = RunState::Zombie),
+    ]
+}
+
+#[test]
+fn terms_leave_the_processes_they_hold_for() {
+    let table: &[(&str, &[u32])] = &[
+        ("", &[418, 977, 418, 421]),
+        ("python", &[418, 418, 421]),
+        ("user:me", &[418, 418]),
+        ("user:ana", &[418, 977, 418]),
+        ("-user:me", &[977, 421]),
+        ("!python", &[977]),
+        ("gpu:1 vram>10g", &[418]),
+        ("gpu:0,1 -pid:418", &[977, 421]),
+        ("vram<4096m", &[977]),
+        ("rank:3 gpu:0", &[418]),
+        ("job:812", &[421]),
+        ("cmd:\"train.py --lr\" gpu:0", &[418]),
+        ("state:zombie|dead", &[977]),
+        ("sm>50", &[]),
+        ("sm>=50 gpu:0", &[418, 977]),
+    ];
+    for (filter, pids) in table {
+        let mut desk = Desk::new(2, &members());
+        desk.send(&format!("/{filter}\n"));
+        assert_eq!(desk.pids(), *pids, "{filter}");
+    }
+}
+
+#[test]
+fn states_tell_what_went_wrong_with_a_process() {
+    let members = members();
+    let key = |i: usize| members[i].process.key;
+    let mut frame = frame(2, &members);
+    let mut pool = Pool {
+        process: key(0),
+        gpu: GpuUuid("GPU-1".into()).into(),
+        ..Pool::default()
+    };
+    pool.stats.num_ooms = 1;
+    let unread = Unread {
+        process: key(1),
+        why: Missing::new(Reason::Denied, "ptrace"),
+        ..Unread::default()
+    };
+    frame.pools = Some(Pools {
+        list: vec![pool].into(),
+        unread: vec![unread].into(),
+        ..Pools::default()
+    });
+    let mut desk = Desk::of_frame(frame);
+    let exit = Exit {
+        last: Some(Box::new(members[2].process.clone())),
+        gpus: vec![GpuUuid("GPU-0".into())],
+        ..Exit::default()
+    };
+    desk.update(Update::Event(Event {
+        process: Some(crate::crowd::key(500)),
+        observation: Observation::Exit(exit),
+        ..Event::default()
+    }));
+    let table: &[(&str, &[u32])] = &[
+        ("state:oom", &[418]),
+        ("oom>0", &[418]),
+        ("state:unreadable", &[421]),
+        ("state:dead", &[500]),
+        ("-state:dead gpu:1", &[418, 421]),
+        ("state:oom,dead,unreadable", &[418, 421, 500]),
+        ("state:stopped", &[]),
+    ];
+    for (filter, pids) in table {
+        desk.send(&format!("/{filter}\n"));
+        assert_eq!(desk.pids(), *pids, "{filter}");
+        desk.send("\x1b");
+    }
+}
+
+#[test]
+fn a_wrong_term_is_explained_and_the_last_right_filter_stays() {
+    let mut desk = Desk::new(2, &members());
+    desk.send("/gpu:1 usr:m");
+    assert_eq!(
+        desk.pids(),
+        [418, 421],
+        "gpu:1 holds while `usr:m` is wrong"
+    );
+    let text = desk.text(80, 24);
+    let line = text.lines().last().unwrap();
+    assert!(
+        line.contains("gpu:1 usr:m") && line.contains("`usr` is no term; did you mean `user`?"),
+        "{text}"
+    );
+    // Enter leaves it open; where there is no room beside it, it stands above.
+    desk.send("\n");
+    let text = desk.text(44, 24);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[23].contains("gpu:1 usr:m"), "{text}");
+    assert!(lines[22].contains("did you mean `user`?"), "{text}");
+    // Put right, it is taken.
+    for _ in 0..5 {
+        desk.press(ratatui::crossterm::event::KeyCode::Backspace);
+    }
+    desk.send("user:bob\n");
+    assert_eq!(desk.pids(), [421]);
+    assert!(
+        desk.text(80, 24)
+            .contains("filter: gpu:1 user:bob (3 hidden)")
+    );
+    // Given up, what was before is back.
+    desk.send("/ vram>\x1b");
+    assert_eq!(desk.pids(), [421]);
+}
+
+#[test]
+fn ten_thousand_processes_are_filtered_and_sorted_while_one_types() {
+    let members: Vec<Member> = (0..10_000_u32)
+        .map(|i| {
+            let user = if i % 10 == 0 { "ana" } else { "bob" };
+            let command = format!("python train.py --seed {i}");
+            Member::new(1_000 + i, user, &command, &[(i % 8, u64::from(i % 100))])
+        })
+        .collect();
+    let mut frame = frame(8, &members);
+    let pool = |member: &Member| Pool {
+        process: member.process.key,
+        gpu: GpuUuid(format!("GPU-{}", member.on[0].0).into()).into(),
+        ..Pool::default()
+    };
+    frame.pools = Some(Pools {
+        list: members.iter().map(pool).collect::<Vec<_>>().into(),
+        ..Pools::default()
+    });
+    let mut desk = Desk::of_frame(frame);
+    // By VRAM, then a filter letter by letter.
+    desk.send("sG");
+    desk.send("\x1b>>>>>");
+    let start = Instant::now();
+    desk.send("/user:me vram>50g seed");
+    let keys = 22;
+    let each = start.elapsed() / keys;
+    assert_eq!(desk.pids().len(), 400);
+    // A debug build on a busy machine: what this rules out is a quadratic step.
+    assert!(each < Duration::from_millis(500), "{each:?} a key");
+}

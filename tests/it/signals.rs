@@ -1,0 +1,360 @@
+//! Signals and tags: who is asked for, what `y` sends, what comes back, and when nothing may be sent at all.
+
+use std::os::unix::process::ExitStatusExt;
+
+use gputop::model::process::ProcessKey;
+use gputop::model::reading::{Missing, Reason};
+use gputop::model::signal::{SIGNALS, Signal, Signalled};
+use gputop::model::units::StartTicks;
+use gputop::source::{Request, Update};
+
+use crate::crowd::{Desk, Member, frame, key};
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{RealProcess, dashboard, is_host, on_gpu};
+use crate::tables::shows;
+use crate::terminal::Launch;
+
+const F9: &str = "\x1b[20~";
+const ESC: &str = "\x1b";
+
+fn on_one_gpu(processes: &[&RealProcess]) -> FakeNvml {
+    let entries = processes.iter().zip(0..).map(|(process, i)| {
+        let used = format!("used = \"{} GiB\"", 9 - i);
+        on_gpu(0, process, &used)
+    });
+    FakeNvml::new(&entries.fold("[[gpu]]\n".to_owned(), |text, entry| text + &entry))
+}
+
+#[test]
+fn a_signal_is_chosen_confirmed_and_delivered() {
+    if !is_host() {
+        return;
+    }
+    let mut process = RealProcess::start("train.py");
+    let other = RealProcess::start("other.py");
+    let fake = on_one_gpu(&[&process, &other]);
+    let terminal = dashboard(&fake).start();
+    let pid = process.pid();
+    terminal.wait_for(|s| shows(s, pid, &[]), "the process");
+    terminal.send("\t");
+    terminal.send(F9);
+    terminal.wait_text(&format!("Signal to {pid} train.py"));
+    terminal.wait_text("▸ 15 TERM");
+    terminal.send("\r");
+    terminal.wait_text(&format!("Send TERM to {pid} train.py?"));
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
+    let user = user.map_or_else(String::new, |user| user.name);
+    let asked = terminal.text();
+    let line = asked.lines().find(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.first() == Some(&&*pid.to_string()) && words.contains(&user.as_str())
+    });
+    assert!(
+        line.is_some_and(|line| line.trim_end().ends_with("train.py")),
+        "{asked}"
+    );
+    // Enter does not send; Esc goes back to the choice, and out.
+    terminal.send("\r");
+    terminal.send("K");
+    terminal.send(ESC);
+    terminal.wait_text("asks it to end; it may save");
+    terminal.send("y");
+    terminal.send("\r");
+    terminal.wait_text("Send TERM to");
+    terminal.send("y");
+    terminal.wait_text(&format!("TERM delivered to {pid} train.py"));
+    assert_eq!(process.wait().signal(), Some(15));
+    // The cursor's neighbour was not meant.
+    assert!(terminal.text().contains("other.py"));
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
+
+#[test]
+fn tagged_processes_are_listed_counted_and_hit_and_no_other() {
+    if !is_host() {
+        return;
+    }
+    let mut processes = ["a.py", "b.py", "c.py"].map(RealProcess::start);
+    let fake = on_one_gpu(&processes.each_ref());
+    let terminal = dashboard(&fake).start();
+    terminal.wait_for(|s| shows(s, processes[2].pid(), &[]), "the processes");
+    terminal.send("\t ");
+    terminal.wait_text("1 tagged");
+    // The cursor went on to b; c is the other one.
+    terminal.send("j ");
+    terminal.wait_text("2 tagged");
+    let marked: Vec<String> = terminal
+        .text()
+        .lines()
+        .filter(|line| line.starts_with('◆'))
+        .map(|line| {
+            line.split_whitespace()
+                .last()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(marked, ["a.py", "c.py"]);
+    terminal.send("K\r");
+    terminal.wait_text("Send KILL to 2 processes?");
+    let asked = terminal.text();
+    assert!(asked.contains("a.py") && asked.contains("c.py"), "{asked}");
+    terminal.send("y");
+    terminal.wait_text("KILL: 2 delivered");
+    assert_eq!(processes[0].wait().signal(), Some(9));
+    assert_eq!(processes[2].wait().signal(), Some(9));
+    // What has ended has no tag; the third lives until its input ends.
+    terminal.wait_for(|s| !s.contents().contains("tagged"), "no tags");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    assert_eq!(processes[1].finish().code(), Some(0));
+}
+
+#[test]
+fn one_that_ends_while_the_question_stands_is_gone() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = on_one_gpu(&[&process]);
+    let terminal = dashboard(&fake).start();
+    let pid = process.pid();
+    terminal.wait_for(|s| shows(s, pid, &[]), "the process");
+    terminal.send("\tx\r");
+    terminal.wait_text("Send TERM to");
+    drop(process);
+    terminal.send("y");
+    terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
+}
+
+#[test]
+fn readonly_sends_nothing() {
+    let process = RealProcess::start("train.py");
+    let fake = on_one_gpu(&[&process]);
+    let terminal = dashboard(&fake).args(["--readonly"]).start();
+    terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
+    terminal.send("\tx");
+    terminal.wait_text("no signals: gputop was started with --readonly");
+    assert!(!terminal.text().contains("Signal to"));
+}
+
+#[test]
+fn the_collectors_refuse_under_readonly_whoever_asks() {
+    use gputop::collect::agent::Options;
+    use gputop::model::units::Millis;
+    let mut process = RealProcess::start("train.py");
+    let options = Options {
+        interval: Millis(200),
+        library: Some("/nonexistent".into()),
+        proc_root: "/proc".into(),
+        readonly: true,
+    };
+    let mut source = gputop::source::local::start(options).unwrap();
+    let start = procfs::process::Process::new(i32::try_from(process.pid()).unwrap())
+        .and_then(|p| p.stat())
+        .unwrap()
+        .starttime;
+    source.send(Request::Signal {
+        signal: Signal::Kill,
+        processes: vec![ProcessKey {
+            pid: gputop::model::units::Pid(process.pid()),
+            start: StartTicks(start),
+        }],
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let outcome = runtime.block_on(async {
+        loop {
+            if let Some(Update::Signalled(signalled)) = source.next().await {
+                break signalled.outcomes[0].1.clone();
+            }
+        }
+    });
+    assert_eq!(outcome.unwrap_err().reason, Reason::Denied);
+    assert_eq!(process.finish().code(), Some(0));
+}
+
+/// As another user, who may see the process and not signal it.
+#[test]
+fn what_is_denied_comes_with_what_would_help() {
+    let set = std::process::Command::new("setpriv")
+        .arg("--version")
+        .output();
+    if !is_host() || !nix::unistd::geteuid().is_root() || set.is_err() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = on_one_gpu(&[&process]);
+    let terminal = Launch::program("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([env!("CARGO_BIN_EXE_gputop")])
+        .envs(fake.env())
+        .size(30, 120)
+        .start();
+    let pid = process.pid();
+    terminal.wait_for(|s| shows(s, pid, &[]), "the process");
+    terminal.send("\tx\ry");
+    terminal.wait_text(&format!(
+        "TERM to {pid} denied: it is another user's; sudo kill -TERM {pid}"
+    ));
+}
+
+#[test]
+fn a_recording_has_no_one_to_signal() {
+    let terminal = Launch::gputop().args(["demo"]).size(30, 120).start();
+    terminal.wait_text("REPLAY");
+    terminal.send("x");
+    terminal.wait_text("this is a recording: its processes do not run here");
+}
+
+fn desk() -> Desk {
+    Desk::new(
+        2,
+        &[
+            Member::new(418, "ana", "train.py", &[(0, 20), (1, 30)]),
+            Member::new(421, "bob", "eval.py", &[(1, 4)]),
+        ],
+    )
+}
+
+fn signals(desk: &Desk) -> Vec<&Request> {
+    let asked = desk.asked.iter();
+    asked
+        .filter(|r| matches!(r, Request::Signal { .. }))
+        .collect()
+}
+
+#[test]
+fn only_y_behind_the_question_sends_with_the_start_time() {
+    let mut desk = desk();
+    desk.send("\tx");
+    desk.send("y");
+    desk.send("K\n\n \tKx");
+    assert_eq!(signals(&desk), Vec::<&Request>::new());
+    desk.send("y");
+    let sent = Request::Signal {
+        signal: Signal::Kill,
+        processes: vec![key(418)],
+    };
+    assert_eq!(signals(&desk), [&sent]);
+    // On a process's own screen it is that process; on a GPU it is none.
+    desk.send("\t\n");
+    desk.send("\x1bx");
+    assert!(desk.text(100, 30).contains("the cursor is on no process"));
+    desk.send("G\n");
+    desk.send("x");
+    assert!(desk.text(100, 30).contains("Signal to 421 eval.py"));
+}
+
+#[test]
+fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
+    let mut desk = desk();
+    desk.send("\t ");
+    assert_eq!(desk.app.tags.len(), 1);
+    let text = desk.text(100, 30);
+    let marked = text.lines().filter(|line| line.starts_with('◆'));
+    assert_eq!(marked.count(), 2, "{text}");
+    // A filter hides it; it is tagged all the same, and the question says so.
+    desk.send("/user:bob\n");
+    desk.send("T\n");
+    assert!(desk.text(100, 30).contains("Send TERM to 418 train.py?"));
+    desk.send("y");
+    let sent = Request::Signal {
+        signal: Signal::Term,
+        processes: vec![key(418)],
+    };
+    assert_eq!(signals(&desk), [&sent]);
+    desk.send("U");
+    assert!(desk.app.tags.is_empty());
+}
+
+#[test]
+fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
+    let members = || vec![Member::new(418, "ana", "train.py", &[(0, 20)])];
+    let mut unreadable = members();
+    unreadable[0].process.key.start = StartTicks(0);
+    let mut outside = frame(1, &members());
+    outside.processes = None;
+    let table = [
+        (outside, "418 is not visible here: another PID namespace"),
+        (
+            frame(1, &unreadable),
+            "418 cannot be read: nothing tells it",
+        ),
+    ];
+    for (frame, why) in table {
+        let mut desk = Desk::of_frame(frame);
+        for keys in ["\tx", " "] {
+            desk.send(keys);
+            let text = desk.text(80, 24);
+            assert!(text.contains(why), "{text}");
+        }
+        assert!(desk.app.tags.is_empty());
+        assert_eq!(signals(&desk), Vec::<&Request>::new());
+    }
+}
+
+#[test]
+fn in_the_least_room_too_it_is_said_why_nothing_is_sent() {
+    let mut desk = desk();
+    desk.app.readonly = true;
+    desk.send("\tx");
+    for (width, height) in [(40, 6), (80, 24)] {
+        let text = desk.text(width, height);
+        let last = text.lines().last().unwrap();
+        assert!(last.contains("no signals: gputop was started"), "{text}");
+    }
+    assert_eq!(signals(&desk), Vec::<&Request>::new());
+}
+
+#[test]
+fn each_outcome_has_its_words() {
+    let mut desk = desk();
+    let missing = |reason, hint: &str| Err(Missing::new(reason, hint));
+    let mut told = |outcomes: Vec<(ProcessKey, Result<(), Missing>)>| {
+        desk.update(Update::Signalled(Signalled {
+            signal: Signal::Int,
+            outcomes,
+        }));
+        desk.app.message.clone().unwrap()
+    };
+    assert_eq!(
+        told(vec![(key(418), Ok(()))]),
+        "INT delivered to 418 train.py"
+    );
+    let denied = missing(Reason::Denied, "another's");
+    assert_eq!(
+        told(vec![(key(9), denied.clone())]),
+        "INT to 9 denied: another's"
+    );
+    let outcomes = vec![
+        (key(418), Ok(())),
+        (key(9), denied),
+        (key(8), missing(Reason::Gone, "it has ended")),
+    ];
+    assert_eq!(
+        told(outcomes),
+        "INT: 1 delivered, 9 denied: another's, 8 not sent, gone: it has ended"
+    );
+}
+
+#[test]
+fn the_menu_is_whole_at_eighty_columns_and_survives_any_size() {
+    let mut desk = desk();
+    desk.send("\tx");
+    let text = desk.text(80, 24);
+    for def in SIGNALS {
+        assert!(text.contains(def.help), "{}\n{text}", def.help);
+    }
+    for step in ["", "\n"] {
+        desk.send(step);
+        for width in [0, 1, 3, 40, 200] {
+            for height in [0, 1, 2, 3, 4, 6, 60] {
+                desk.text(width, height);
+            }
+        }
+    }
+}
