@@ -19,6 +19,8 @@ mod model;
 mod pictures;
 mod pooled;
 mod recording;
+#[cfg(target_os = "linux")]
+mod run;
 mod screens;
 mod stage;
 #[cfg(target_os = "linux")]
