@@ -3,6 +3,7 @@
 
 use std::os::fd::AsFd;
 
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
@@ -33,22 +34,32 @@ fn detach() {
 fn pass_on(master: impl AsFd, terminal: impl AsFd) {
     let mut piece = [0; 4096];
     loop {
-        wait(&master, PollFlags::POLLIN);
+        let mut fds = [
+            PollFd::new(master.as_fd(), PollFlags::POLLIN),
+            // Nothing is asked of it but whether it is still there.
+            PollFd::new(terminal.as_fd(), PollFlags::empty()),
+        ];
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        let is_gone = fds[1].any().unwrap_or(false);
         let Ok(n @ 1..) = read(&master, &mut piece) else {
             return;
         };
-        let mut rest = &piece[..n];
-        while !rest.is_empty() {
-            wait(&terminal, PollFlags::POLLOUT);
-            match write(&terminal, rest) {
-                Ok(n) => rest = &rest[n..],
-                Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => {}
-                Err(_) => return,
-            }
+        if is_gone || !write_all(&terminal, &piece[..n]) {
+            return;
         }
     }
 }
 
-fn wait(fd: impl AsFd, event: PollFlags) {
-    let _ = poll(&mut [PollFd::new(fd.as_fd(), event)], PollTimeout::NONE);
+/// Whether all of it was taken.
+fn write_all(terminal: impl AsFd, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        let mut fds = [PollFd::new(terminal.as_fd(), PollFlags::POLLOUT)];
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        match write(&terminal, bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
 }

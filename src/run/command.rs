@@ -82,7 +82,7 @@ impl CommandLine {
         Ok(command)
     }
 
-    /// Starts it in our own group.
+    /// Starts it in our own group, or becomes it.
     pub(super) fn spawn(
         &self,
         streams: &Streams,
@@ -91,7 +91,7 @@ impl CommandLine {
     ) -> Result<Child, NotStarted> {
         let mut command = self.prepared(streams, slave)?;
         raw::before_exec(&mut command, signals.before(), None);
-        command.spawn().map_err(|error| self.failed(&error))
+        command.spawn().map_err(|_| self.become_it(Some(signals)))
     }
 
     /// Makes this process the command: unwatched, but run. Returns only where that fails as well.

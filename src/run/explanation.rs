@@ -5,7 +5,7 @@ use super::ranks::{First, Rank, folder};
 use super::{Evidence, Finished};
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
-use crate::model::incident::{DetectedBy, Incident, Severity};
+use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
 use crate::model::text::visible;
 
 /// What to print.
@@ -71,6 +71,8 @@ fn killed(catalogue: &Catalogue, name: &str, ended: Ended) -> Option<Incident> {
     };
     log.push(text.as_bytes());
     let mut incident = incident(catalogue, &[log.finish()], false)?;
+    // Those are our words, and the title has them.
+    incident.quote = Quote::default();
     incident.detected_by = DetectedBy::Exit;
     incident.fields.exit_code = Some(ended.code().into());
     Some(incident)

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, getpgrp, getppid, setsid, tcgetpgrp, tcsetpgrp};
+use nix::unistd::{ForkResult, Pid, close, getpgrp, getppid, setsid, tcgetpgrp, tcsetpgrp};
 
 use super::change::{Change, change, pid};
 use super::command::{CommandLine, NotStarted};
@@ -29,6 +29,7 @@ use super::ward::Ward;
 /// A keeper that was started, and has yet to say whether the command was.
 pub(super) struct Keeper<'a> {
     command: &'a CommandLine,
+    signals: &'a Signals,
     pid: Pid,
     line: UnixStream,
 }
@@ -37,18 +38,21 @@ pub(super) struct Keeper<'a> {
 pub(super) fn start<'a>(
     command: &'a CommandLine,
     streams: &Streams,
-    signals: &Signals,
+    signals: &'a Signals,
     pty: &Pty,
 ) -> io::Result<Keeper<'a>> {
     let (line, far) = UnixStream::pair()?;
     match raw::fork()? {
         ForkResult::Parent { child } => Ok(Keeper {
             command,
+            signals,
             pid: child,
             line,
         }),
         ForkResult::Child => {
             drop(line);
+            // The terminal hangs up when the relay closes this, and nobody else may hold it.
+            let _ = close(pty.master.as_raw_fd());
             keep(command, streams, signals, pty, far);
             // Nothing of the relay's is to be flushed or dropped here.
             raw::leave_at_once()
@@ -59,9 +63,10 @@ pub(super) fn start<'a>(
 impl Keeper<'_> {
     pub(super) fn into_ward(mut self) -> Result<Ward, NotStarted> {
         match Report::read(&mut self.line) {
-            Ok(Report::NotStarted(errno)) => {
+            // For want of a descriptor, it may be; and where it is the command that is wrong, it will be so again.
+            Ok(Report::NotStarted) => {
                 let _ = waitpid(self.pid, None);
-                Err(self.command.failed(&io::Error::from_raw_os_error(errno)))
+                Err(self.command.become_it(Some(self.signals)))
             }
             Ok(_) => Ok(Ward::kept(self.pid, self.line)),
             Err(error) => Err(self.command.failed(&error)),
@@ -88,9 +93,8 @@ fn keep(
             };
             kept.watch(signals);
         }
-        Err(error) => {
-            let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
-            let _ = Report::NotStarted(errno).write(&mut line);
+        Err(_) => {
+            let _ = Report::NotStarted.write(&mut line);
         }
     }
 }
@@ -134,8 +138,12 @@ impl Kept {
                 break;
             }
             let [_, is_ordered] = fds.map(|fd| fd.any().unwrap_or(false));
-            // What the terminal sends to the leader of its session is the relay's business; here only SIGCHLD counts.
-            while signals.next().is_some() {}
+            while let Some(received) = signals.next() {
+                // A terminal that goes away tells the leader of its session only; a shell passes it on to its jobs.
+                if received.signal == Signal::SIGHUP && received.by_kernel {
+                    self.hang_up();
+                }
+            }
             while !self.has_ended
                 && let Some(change) = change(&mut self.child)
             {
@@ -152,6 +160,14 @@ impl Kept {
         }
         // The end of a session's leader hangs up on the foreground: that shall not be what the command left running.
         let _ = tcsetpgrp(&self.terminal, getpgrp());
+    }
+
+    fn hang_up(&self) {
+        let group = pid(&self.child);
+        if !self.has_ended {
+            let _ = killpg(group, Signal::SIGHUP);
+            let _ = killpg(group, Signal::SIGCONT);
+        }
     }
 
     fn report(&mut self, change: Change) {

@@ -6,8 +6,7 @@ use std::io::{self, Read, Write};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Report {
     Started,
-    /// With the error's number.
-    NotStarted(i32),
+    NotStarted,
     Stopped(i32),
     Exited(i32),
     Killed(i32),
@@ -29,7 +28,7 @@ impl Report {
     pub(super) fn write(self, to: &mut impl Write) -> io::Result<()> {
         let (kind, number) = match self {
             Self::Started => (b's', 0),
-            Self::NotStarted(errno) => (b'n', errno),
+            Self::NotStarted => (b'n', 0),
             Self::Stopped(signal) => (b't', signal),
             Self::Exited(code) => (b'e', code),
             Self::Killed(signal) => (b'k', signal),
@@ -41,7 +40,7 @@ impl Report {
         let (kind, number) = unpacked(from)?;
         Ok(match kind {
             b's' => Self::Started,
-            b'n' => Self::NotStarted(number),
+            b'n' => Self::NotStarted,
             b't' => Self::Stopped(number),
             b'e' => Self::Exited(number),
             b'k' => Self::Killed(number),

@@ -32,8 +32,10 @@ const LOOK_MS: u16 = 250;
 pub(super) struct Relay<'a> {
     /// `None` once it has gone away.
     terminal: Option<Terminal>,
-    /// `None` once nobody has the other side, and where nothing goes through a pty.
+    /// `None` once the terminal has gone away, and where nothing goes through a pty.
     master: Option<PtyMaster>,
+    /// Whether somebody has the other side.
+    is_open: bool,
     /// Whether keys are passed on as well.
     has_keys: bool,
     screen: Passing<PIECE>,
@@ -119,6 +121,7 @@ impl<'a> Relay<'a> {
         Self {
             terminal,
             master: pty.map(Pty::into_master),
+            is_open: true,
             has_keys,
             screen: Passing::new(),
             keys: Passing::new(),
@@ -182,7 +185,7 @@ impl<'a> Relay<'a> {
         let mut is_behind = false;
         if let (Some(terminal), Some(master)) = (&self.terminal, &self.master) {
             let mut from = PollFlags::empty();
-            from.set(PollFlags::POLLIN, self.screen.is_empty());
+            from.set(PollFlags::POLLIN, self.is_open && self.screen.is_empty());
             from.set(PollFlags::POLLOUT, !self.keys.is_empty());
             // With nothing asked the kernel would still tell, again and again, that the other side has closed.
             if !from.is_empty() {
@@ -306,7 +309,7 @@ impl<'a> Relay<'a> {
         match self.screen.fill(master) {
             Ok(piece) => self.tape.push(piece),
             Err(_) => {
-                self.master = None;
+                self.is_open = false;
                 return;
             }
         }
@@ -347,7 +350,7 @@ impl<'a> Relay<'a> {
 
     /// Whether there is something to read. The kernel brings what is under way before it answers.
     fn has_more(&self) -> bool {
-        let Some(master) = &self.master else {
+        let Some(master) = self.master.as_ref().filter(|_| self.is_open) else {
             return false;
         };
         let mut fds = [PollFd::new(master.as_fd(), PollFlags::POLLIN)];
@@ -368,7 +371,7 @@ impl<'a> Relay<'a> {
             (Ended::Exited(_), Some(modes)) if self.has_keys => terminal.leave(&modes),
             _ => terminal.give_back(),
         }
-        if let Some(master) = self.master {
+        if let Some(master) = self.master.filter(|_| self.is_open) {
             behind::stay(&master, &terminal);
         }
     }

@@ -83,6 +83,13 @@ impl Terminal {
     }
 }
 
+/// Also on a panic.
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 impl AsFd for Terminal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -102,7 +102,7 @@ impl Ward {
             Ok(Report::Stopped(number)) => Signal::try_from(number).ok().map(News::Stopped),
             Ok(Report::Exited(code)) => Some(News::Ended(Ended::Exited(code))),
             Ok(Report::Killed(signal)) => Some(News::Ended(Ended::Killed(signal))),
-            Ok(Report::Started | Report::NotStarted(_)) => None,
+            Ok(Report::Started | Report::NotStarted) => None,
             // Somebody killed the keeper: the session has ended, and hung up on the command.
             Err(_) => Some(News::Ended(Ended::Killed(Signal::SIGHUP as i32))),
         }
