@@ -21,6 +21,7 @@
 //!
 //! Nothing here may cost the command anything: where a pty or a process cannot be had, we become the command (`exec`).
 
+mod ahead;
 mod behind;
 mod change;
 mod command;

@@ -14,6 +14,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::unistd::{ForkResult, Pid};
 
 nix::ioctl_read_bad!(read_size, libc::TIOCGWINSZ, Winsize);
+nix::ioctl_write_ptr_bad!(put_byte, libc::TIOCSTI, u8);
 nix::ioctl_write_ptr_bad!(write_size, libc::TIOCSWINSZ, Winsize);
 
 /// # Errors
@@ -39,6 +40,13 @@ pub(super) fn window_size(terminal: impl AsFd) -> nix::Result<Winsize> {
 pub(super) fn set_window_size(terminal: impl AsFd, size: &Winsize) -> nix::Result<()> {
     // SAFETY: the kernel reads one `Winsize` from where the pointer points, which is one.
     unsafe { write_size(terminal.as_fd().as_raw_fd(), &raw const *size)? };
+    Ok(())
+}
+
+/// As if `byte` had been typed.
+pub(super) fn put_back(terminal: impl AsFd, byte: u8) -> nix::Result<()> {
+    // SAFETY: the kernel reads one byte from where the pointer points, which is one.
+    unsafe { put_byte(terminal.as_fd().as_raw_fd(), &raw const byte)? };
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use nix::sys::termios::tcgetattr;
 use nix::unistd::{read, write};
 
+use super::ahead;
 use super::behind;
 use super::ended::Ended;
 use super::pty::Pty;
@@ -63,6 +64,10 @@ impl<const SIZE: usize> Passing<SIZE> {
         self.begin == self.end
     }
 
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
     fn clear(&mut self) {
         (self.begin, self.end) = (0, 0);
     }
@@ -90,7 +95,7 @@ impl<const SIZE: usize> Passing<SIZE> {
     /// Passes on as much as is taken. `Err` when nothing will be any more.
     fn pass(&mut self, to: impl AsFd) -> Result<(), Errno> {
         while !self.is_empty() {
-            match write(&to, &self.bytes[self.begin..self.end]) {
+            match write(&to, self.rest()) {
                 Ok(n) => self.begin += n,
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
@@ -367,6 +372,9 @@ impl<'a> Relay<'a> {
             .master
             .as_ref()
             .and_then(|master| tcgetattr(master).ok());
+        if let Some(master) = self.master.as_ref().filter(|_| terminal.is_taken()) {
+            ahead::put_back(master, self.keys.rest(), &terminal);
+        }
         match (ended, left) {
             (Ended::Exited(_), Some(modes)) if self.has_keys => terminal.leave(&modes),
             _ => terminal.give_back(),

@@ -156,10 +156,11 @@ fn options_after_the_command_are_the_commands() {
 
 #[test]
 fn each_stream_is_a_terminal_exactly_where_it_was_one() {
-    let look = "for fd in 0 1 2; do test -t $fd && printf T || printf F; done > /dev/stderr 2>&3";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("seen");
-    // Each with one stream that is something else; told through a file.
+    // Told through a file; standard output has to be looked at before it is that file.
+    let look = "for fd in 0 7 2; do test -t $fd && s=${s}T || s=${s}F; done";
+    let look = format!("exec 7>&1; {look}; echo $s > {}", file.display());
     for (redirect, seen) in [
         ("", "TTT"),
         ("< /dev/null", "FTT"),
@@ -169,14 +170,7 @@ fn each_stream_is_a_terminal_exactly_where_it_was_one() {
         ("< /dev/null > /dev/null", "FFT"),
         ("< /dev/null > /dev/null 2>&1", "FFF"),
     ] {
-        let look = look.replace("> /dev/stderr 2>&3", &format!("> {}", file.display()));
-        let look = look.replace("test -t 1", "test -t 1");
-        // The test of stdout has to be made before it is the file.
-        let look = look.replace(
-            "for fd in 0 1 2; do test -t $fd && printf T || printf F; done",
-            "{ s=; for fd in 0 7 2; do test -t $fd && s=${s}T || s=${s}F; done; echo $s; }",
-        );
-        let line = format!("GPUTOP sh -c 'exec 7>&1; {look}' {redirect}");
+        let line = format!("GPUTOP sh -c '{look}' {redirect}");
         in_a_script(&format!("{line}; true")).start().wait_exit();
         assert_eq!(
             fs::read_to_string(&file).unwrap().trim(),
@@ -437,6 +431,28 @@ fn control_z_stops_it_and_fg_brings_it_back() {
         line(&terminal, "echo code $?");
         terminal.wait_text("code 0");
     }
+    terminal.send("exit\n");
+    terminal.wait_exit();
+}
+
+#[test]
+fn what_is_typed_ahead_is_the_shells() {
+    let allowed = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti");
+    if allowed.is_ok_and(|allowed| allowed.trim() == "0") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let terminal = interactive();
+    let wait = format!("while ! test -e {}; do sleep 0.01; done", gate.display());
+    line(&terminal, &format!("GPUTOP sh -c 'echo rea\"\"dy; {wait}'"));
+    terminal.wait_text("ready");
+    terminal.send("echo typed $((40 + 2))\necho half $((20 + ");
+    terminal.wait_text("echo half $((20 +");
+    fs::write(&gate, "").unwrap();
+    terminal.wait_text("typed 42");
+    terminal.send("2))\n");
+    terminal.wait_text("half 22");
     terminal.send("exit\n");
     terminal.wait_exit();
 }
