@@ -89,6 +89,7 @@ fn keep(
                 child,
                 line,
                 is_stopped: false,
+                stops: 0,
                 has_ended: false,
             };
             kept.watch(signals);
@@ -123,6 +124,8 @@ struct Kept {
     child: Child,
     line: UnixStream,
     is_stopped: bool,
+    /// How often it was, which the relay counts as well.
+    stops: i32,
     has_ended: bool,
 }
 
@@ -174,6 +177,7 @@ impl Kept {
         let report = match change {
             Change::Stopped(signal) => {
                 self.is_stopped = true;
+                self.stops += 1;
                 Report::Stopped(signal as i32)
             }
             Change::Continued => {
@@ -197,23 +201,29 @@ impl Kept {
     fn obey(&mut self, order: Order) {
         let group = pid(&self.child);
         let front = tcgetpgrp(&self.terminal).ok();
-        match order {
+        let known = match order {
             Order::Signal(number) => {
                 if let Ok(signal) = Signal::try_from(number) {
                     let _ = kill(group, signal);
                 }
                 return;
             }
-            // A shell that runs inside decides itself who has it.
-            Order::Foreground if front == Some(getpgrp()) => {
-                let _ = tcsetpgrp(&self.terminal, group);
+            Order::Foreground(known) => {
+                // A shell that runs inside decides itself who has it.
+                if front == Some(getpgrp()) {
+                    let _ = tcsetpgrp(&self.terminal, group);
+                }
+                known
             }
-            Order::Background if front == Some(group) => {
-                let _ = tcsetpgrp(&self.terminal, getpgrp());
+            Order::Background(known) => {
+                if front == Some(group) {
+                    let _ = tcsetpgrp(&self.terminal, getpgrp());
+                }
+                known
             }
-            Order::Foreground | Order::Background => {}
-        }
-        if std::mem::take(&mut self.is_stopped) {
+        };
+        if self.is_stopped && known == self.stops {
+            self.is_stopped = false;
             let _ = killpg(group, Signal::SIGCONT);
         }
     }

@@ -16,10 +16,10 @@ pub(super) enum Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     Signal(i32),
-    /// Go on, with the terminal.
-    Foreground,
-    /// Go on without it.
-    Background,
+    /// Have the terminal, and go on if it was stopped this many times: a later stop is one that we have yet to follow.
+    Foreground(i32),
+    /// The same without the terminal.
+    Background(i32),
 }
 
 const SIZE: usize = 5;
@@ -53,8 +53,8 @@ impl Order {
     pub(super) fn write(self, to: &mut impl Write) -> io::Result<()> {
         let (kind, number) = match self {
             Self::Signal(signal) => (b's', signal),
-            Self::Foreground => (b'f', 0),
-            Self::Background => (b'b', 0),
+            Self::Foreground(stops) => (b'f', stops),
+            Self::Background(stops) => (b'b', stops),
         };
         to.write_all(&packed(kind, number))
     }
@@ -63,8 +63,8 @@ impl Order {
         let (kind, number) = unpacked(from)?;
         Ok(match kind {
             b's' => Self::Signal(number),
-            b'f' => Self::Foreground,
-            b'b' => Self::Background,
+            b'f' => Self::Foreground(number),
+            b'b' => Self::Background(number),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         })
     }

@@ -30,6 +30,7 @@ mod explanation;
 mod files;
 mod keeper;
 mod message;
+mod mirror;
 mod pty;
 mod ranks;
 mod raw;

@@ -9,8 +9,9 @@ use std::process::Stdio;
 
 use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcsetattr};
+use nix::sys::termios::{SetArg, Termios, tcsetattr};
 
+use super::mirror;
 use super::raw;
 use super::terminal::Terminal;
 
@@ -43,11 +44,9 @@ impl Pty {
         Self::open(terminal, terminal.modes())
     }
 
-    /// To be written to only: what is written comes out as it is, and the terminal itself makes its line ends.
+    /// To be written to only.
     pub(super) fn plain(terminal: &Terminal) -> io::Result<Self> {
-        let mut modes = terminal.modes().clone();
-        cfmakeraw(&mut modes);
-        Self::open(terminal, &modes)
+        Self::open(terminal, &mirror::plain(terminal.modes()))
     }
 
     fn open(terminal: &Terminal, modes: &Termios) -> io::Result<Self> {

@@ -16,6 +16,7 @@ use nix::unistd::{read, write};
 use super::ahead;
 use super::behind;
 use super::ended::Ended;
+use super::mirror::Mirror;
 use super::pty::Pty;
 use super::raw;
 use super::signals::{Received, Signals, stop_by};
@@ -37,8 +38,10 @@ pub(super) struct Relay<'a> {
     master: Option<PtyMaster>,
     /// Whether somebody has the other side.
     is_open: bool,
-    /// Whether keys are passed on as well.
+    /// Whether keys are passed on as well; where not,
     has_keys: bool,
+    /// the modes that are meant for the keyboard.
+    mirror: Option<Mirror>,
     screen: Passing<PIECE>,
     keys: Passing<KERNEL_PIECE>,
     tape: &'a mut Tape,
@@ -123,7 +126,9 @@ impl<'a> Relay<'a> {
         has_keys: bool,
         tape: &'a mut Tape,
     ) -> Self {
+        let mirror = terminal.as_ref().filter(|_| !has_keys).map(Mirror::of);
         Self {
+            mirror,
             terminal,
             master: pty.map(Pty::into_master),
             is_open: true,
@@ -312,7 +317,13 @@ impl<'a> Relay<'a> {
             return;
         };
         match self.screen.fill(master) {
-            Ok(piece) => self.tape.push(piece),
+            Ok([]) => {}
+            Ok(piece) => {
+                self.tape.push(piece);
+                if let Some(mirror) = &mut self.mirror {
+                    mirror.follow(master, terminal);
+                }
+            }
             Err(_) => {
                 self.is_open = false;
                 return;
@@ -364,10 +375,13 @@ impl<'a> Relay<'a> {
 
     /// The terminal goes back to the shell, with the modes that the command left on the pty, as it would have left them
     /// on the terminal; a shell repairs them only after a death by signal, which it will not see.
-    fn leave(self, ended: Ended) {
+    fn leave(mut self, ended: Ended) {
         let Some(mut terminal) = self.terminal else {
             return;
         };
+        if let (Some(mirror), Some(master)) = (&mut self.mirror, &self.master) {
+            mirror.follow(master, &terminal);
+        }
         let left = self
             .master
             .as_ref()

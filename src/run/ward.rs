@@ -13,8 +13,16 @@ use super::ended::Ended;
 use super::message::{Order, Report};
 
 pub(super) enum Ward {
-    Own { child: Child, is_stopped: bool },
-    Kept { keeper: Pid, line: UnixStream },
+    Own {
+        child: Child,
+        is_stopped: bool,
+    },
+    Kept {
+        keeper: Pid,
+        line: UnixStream,
+        /// How often it was stopped.
+        stops: i32,
+    },
 }
 
 /// What became of it.
@@ -33,7 +41,11 @@ impl Ward {
     }
 
     pub(super) fn kept(keeper: Pid, line: UnixStream) -> Self {
-        Self::Kept { keeper, line }
+        Self::Kept {
+            keeper,
+            line,
+            stops: 0,
+        }
     }
 
     /// Readable when there are news; for an own child SIGCHLD says so.
@@ -65,11 +77,11 @@ impl Ward {
                     let _ = kill(pid(child), Signal::SIGCONT);
                 }
             }
-            Self::Kept { line, .. } => {
+            Self::Kept { line, stops, .. } => {
                 let order = if has_terminal {
-                    Order::Foreground
+                    Order::Foreground(*stops)
                 } else {
-                    Order::Background
+                    Order::Background(*stops)
                 };
                 drop(order.write(line));
             }
@@ -95,11 +107,14 @@ impl Ward {
 
     /// When its line is readable.
     pub(super) fn kept_news(&mut self) -> Option<News> {
-        let Self::Kept { line, .. } = self else {
+        let Self::Kept { line, stops, .. } = self else {
             return None;
         };
         match Report::read(line) {
-            Ok(Report::Stopped(number)) => Signal::try_from(number).ok().map(News::Stopped),
+            Ok(Report::Stopped(number)) => {
+                *stops += 1;
+                Signal::try_from(number).ok().map(News::Stopped)
+            }
             Ok(Report::Exited(code)) => Some(News::Ended(Ended::Exited(code))),
             Ok(Report::Killed(signal)) => Some(News::Ended(Ended::Killed(signal))),
             Ok(Report::Started | Report::NotStarted) => None,
@@ -110,7 +125,7 @@ impl Ward {
 
     /// After its end: nobody is left who holds the session.
     pub(super) fn dismiss(&mut self) {
-        if let Self::Kept { keeper, line } = self {
+        if let Self::Kept { keeper, line, .. } = self {
             let _ = line.shutdown(std::net::Shutdown::Both);
             let _ = waitpid(*keeper, None);
         }

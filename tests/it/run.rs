@@ -320,6 +320,47 @@ fn modes_that_the_command_leaves_stay() {
 }
 
 #[test]
+fn a_program_that_draws_a_screen_gets_each_key_also_in_a_script() {
+    // As a library for screens does it: the modes of standard output, then something on it.
+    let text = "exec 3>&1; s=$(stty -g <&3); stty raw -echo <&1; echo ready; dd bs=1 count=3 2>/dev/null | od -c; stty $s <&1; echo over";
+    let terminal = in_a_script(&format!("GPUTOP sh -c '{text}'; true")).start();
+    terminal.wait_text("ready");
+    terminal.send("\x03\x1aq");
+    terminal.wait_text("003 032   q");
+    assert!(terminal.wait_exit().success());
+    terminal.assert_restored();
+}
+
+#[test]
+fn what_a_process_inherits_is_the_same() {
+    let look = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd; ulimit -a; umask; nice; pwd; \
+                env | grep -v '^_='| sort";
+    let bare = Launch::program("bash")
+        .args(["-c", look])
+        .env("HOME", "/")
+        .size(100, 80)
+        .start();
+    bare.wait_exit();
+    let bare = text(&bare.raw());
+    let alone = on_terminal(["bash", "-c", look])
+        .env("HOME", "/")
+        .size(100, 80)
+        .start();
+    alone.wait_exit();
+    assert_eq!(bare, text(&alone.raw()));
+    let beside = in_a_script(&format!("GPUTOP bash -c \"{look}\"; true"));
+    let beside = beside.env("HOME", "/").size(100, 80).start();
+    beside.wait_exit();
+    let without_pwd = |text: &str| {
+        text.lines()
+            .filter(|l| !l.starts_with("OLDPWD"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    assert_eq!(without_pwd(&bare), without_pwd(&text(&beside.raw())));
+}
+
+#[test]
 fn control_c_reaches_the_command() {
     let terminal = script("echo ready; exec sleep 1000").start();
     terminal.wait_text("ready");
