@@ -15,7 +15,8 @@
 //! In a session the pty is the command's terminal: keys, Ctrl-C, window size and modes go through it, and whatever
 //! the command does to it is done to it alone. Where others share our process group (a script, a pipeline, the
 //! other ranks of a launcher) they share the keyboard's signals as well, so there the command stays among them, as it
-//! would without us, and only what it writes to the terminal takes the way through a pty.
+//! would without us, and only what it writes to the terminal takes the way through a pty (what it does to the modes of
+//! that is done to the terminal).
 //!
 //! What is a pipe or a file is the command's own: inherited, never copied.
 //!
@@ -31,6 +32,7 @@ mod files;
 mod keeper;
 mod message;
 mod mirror;
+mod passing;
 mod pty;
 mod ranks;
 mod raw;

@@ -11,12 +11,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::PtyMaster;
 use nix::sys::signal::Signal;
 use nix::sys::termios::tcgetattr;
-use nix::unistd::{read, write};
 
 use super::ahead;
 use super::behind;
 use super::ended::Ended;
 use super::mirror::Mirror;
+use super::passing::{LEAST, Passing};
 use super::pty::Pty;
 use super::raw;
 use super::signals::{Received, Signals, stop_by};
@@ -24,9 +24,8 @@ use super::tape::Tape;
 use super::terminal::Terminal;
 use super::ward::{News, Ward};
 
-/// What is passed on at once; the kernel gives 4 KiB of a pty in one read.
+/// What is passed on at once.
 const PIECE: usize = 64 << 10;
-const KERNEL_PIECE: usize = 4 << 10;
 /// How often a command in the background looks whether it is in front again: a shell that brings forward what runs
 /// already sends no signal.
 const LOOK_MS: u16 = 250;
@@ -43,70 +42,8 @@ pub(super) struct Relay<'a> {
     /// the modes that are meant for the keyboard.
     mirror: Option<Mirror>,
     screen: Passing<PIECE>,
-    keys: Passing<KERNEL_PIECE>,
+    keys: Passing<LEAST>,
     tape: &'a mut Tape,
-}
-
-/// Bytes on their way.
-struct Passing<const SIZE: usize> {
-    bytes: Box<[u8; SIZE]>,
-    begin: usize,
-    end: usize,
-}
-
-impl<const SIZE: usize> Passing<SIZE> {
-    fn new() -> Self {
-        Self {
-            bytes: Box::new([0; SIZE]),
-            begin: 0,
-            end: 0,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.begin == self.end
-    }
-
-    fn rest(&self) -> &[u8] {
-        &self.bytes[self.begin..self.end]
-    }
-
-    fn clear(&mut self) {
-        (self.begin, self.end) = (0, 0);
-    }
-
-    /// Takes what is there to read, when all before has been passed on. `Err` when there will be no more.
-    fn fill(&mut self, from: impl AsFd) -> Result<&[u8], Errno> {
-        if !self.is_empty() {
-            return Ok(&[]);
-        }
-        self.clear();
-        while SIZE - self.end >= KERNEL_PIECE {
-            match read(&from, &mut self.bytes[self.end..]) {
-                Ok(n @ 1..) => self.end += n,
-                Err(Errno::EAGAIN) => break,
-                Err(Errno::EINTR) => {}
-                // What came before the end is passed on first.
-                _ if self.end > 0 => break,
-                Ok(0) => return Err(Errno::EIO),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(&self.bytes[..self.end])
-    }
-
-    /// Passes on as much as is taken. `Err` when nothing will be any more.
-    fn pass(&mut self, to: impl AsFd) -> Result<(), Errno> {
-        while !self.is_empty() {
-            match write(&to, self.rest()) {
-                Ok(n) => self.begin += n,
-                Err(Errno::EAGAIN) => break,
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What there is to do.
