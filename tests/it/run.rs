@@ -379,7 +379,7 @@ fn control_c_reaches_the_command() {
     assert_eq!(terminal.wait_exit().exit_code(), 143);
     // In a script it ends the script as well, which is in the same group.
     let terminal =
-        in_a_script("GPUTOP sh -c 'echo ready; sleep 1000'; echo the script went on").start();
+        in_a_script("GPUTOP sh -c 'echo ready; exec sleep 1000'; echo the script went on").start();
     terminal.wait_text("ready");
     terminal.send("\x03");
     terminal.wait_exit();
