@@ -161,6 +161,8 @@ impl Kept {
                 }
             }
         }
+        // A relay that was killed took the terminal with it.
+        self.hang_up();
         // The end of a session's leader hangs up on the foreground: that shall not be what the command left running.
         let _ = tcsetpgrp(&self.terminal, getpgrp());
     }

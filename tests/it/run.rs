@@ -409,6 +409,15 @@ fn signals_are_passed_on() {
 }
 
 #[test]
+fn killed_itself_it_leaves_nobody_behind() {
+    let terminal = script("echo pid $$; exec sleep 1000").start();
+    terminal.wait_text("pid ");
+    let pid = child_of(terminal.pid(), &["gputop", "sleep"]);
+    terminal.signal(Signal::SIGKILL);
+    wait_until("the command's end", || kill(pid, None).is_err());
+}
+
+#[test]
 fn signals_are_passed_on_without_a_terminal() {
     let mut command = gputop(["run", "--", "sh", "-c"]);
     command.arg("trap 'echo got TERM; exit 9' TERM; echo ready; while :; do sleep 0.01; done");
