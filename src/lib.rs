@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `model` is plain data and knows nobody; `allocator` is what follows from a pool of it, as pure functions. `collect` reads the host and never sees a screen; `tui` draws what came
-//! through a source and never sees NVML. `cli` puts them together. `tests/it/layers.rs` holds these directions.
+//! through a source and never sees NVML. `run` runs a command and explains its failure. `cli` puts them together. `tests/it/layers.rs` holds these directions.
 
 pub mod allocator;
 pub mod cli;
@@ -17,5 +17,6 @@ pub mod collect;
 pub mod diagnose;
 pub mod export;
 pub mod model;
+pub mod run;
 pub mod source;
 pub mod tui;

@@ -1,7 +1,7 @@
 //! The command line: one file for each subcommand, and the rule that turns an outcome into an exit code.
 //!
 //! Exit codes: 0 fine; 1 nothing to show (no NVIDIA driver, no terminal to show it on); 2 usage or failure;
-//! 128 + N when signal N ended the dashboard.
+//! 128 + N when signal N ended the dashboard; of `run` those of its command.
 // Printing is what a command line is for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -16,6 +16,7 @@ mod log;
 mod once;
 mod record;
 mod replay;
+mod run;
 mod settings;
 mod targets;
 mod top;
@@ -49,6 +50,8 @@ enum Command {
     Demo,
     /// Show what PyTorch's allocator of a running process holds
     Allocator(allocator::Args),
+    /// Run a command as if typed; when it fails, say what went wrong and what to change
+    Run(run::Args),
     /// Read logs of a crash, say what went wrong and what to change
     Explain(explain::Args),
     /// The explanations, browsed
@@ -87,6 +90,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Generate(args)) => generate::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
+        Some(Command::Run(args)) => run::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Cards(args)) => cards::run(args),
         Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),
@@ -109,9 +113,14 @@ pub fn say(text: &str) {
     let _ = write!(std::io::stderr(), "{text}");
 }
 
-/// How wide what is printed may be: the terminal's width, or 80 where there is none.
+/// How wide what is printed on standard output may be.
 fn width() -> usize {
-    let size = if settings::has_terminal() {
+    width_of(settings::has_terminal())
+}
+
+/// The terminal's width where it is printed on one, or 80.
+fn width_of(is_terminal: bool) -> usize {
+    let size = if is_terminal {
         crossterm::terminal::size().ok()
     } else {
         None

@@ -64,6 +64,11 @@ const RULES: &[Rule] = &[
         place: "export",
         may: &["model"],
     },
+    // It watches a command, explains it, and keeps what happened.
+    Rule {
+        place: "run",
+        may: &["collect", "diagnose", "export", "incidents", "model"],
+    },
     Rule {
         place: "tui",
         may: &[
@@ -84,6 +89,7 @@ const RULES: &[Rule] = &[
             "diagnose",
             "export",
             "model",
+            "run",
             "source",
             "tui",
         ],
@@ -105,8 +111,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("nvml_wrapper", &["collect/nvml/", "collect/driver/"]),
     ("nvml_wrapper_sys", &["collect/nvml/"]),
     ("py_spy", &["collect/python.rs", "collect/python/"]),
-    ("unsafe", &["collect/nvml/raw.rs"]),
-    ("unsafe_code", &["collect/nvml/raw.rs"]),
+    ("unsafe", &["collect/nvml/raw.rs", "run/raw.rs"]),
+    ("unsafe_code", &["collect/nvml/raw.rs", "run/raw.rs"]),
     ("libloading", &[]),
 ];
 

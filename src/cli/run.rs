@@ -1,0 +1,61 @@
+//! `gputop run`: run a command as if typed, and explain it when it fails.
+//!
+//! Exit codes are the command's; 128 and the signal's number where a signal ended it; 127 when there is no such
+//! command, 126 when it cannot be run.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+use color_eyre::Result;
+
+use super::say;
+use crate::export::explanation::{self, Style};
+use crate::run::{self, CommandLine, Explanation, Rank};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// The command and its arguments, as typed without `gputop run`
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+pub fn run(args: &Args) -> Result<u8> {
+    // What breaks on our side is for the log: the command's output stays its own.
+    std::panic::set_hook(Box::new(|panic| tracing::error!("gputop run: {panic}")));
+    let Some((program, args)) = args.command.split_first() else {
+        return Ok(2);
+    };
+    let command = CommandLine {
+        program: program.clone(),
+        args: args.to_vec(),
+    };
+    let rank = Rank::of_this_process();
+    let finished = match run::run(&command, rank.as_ref()) {
+        Ok(finished) => finished,
+        Err(why) => {
+            say(&format!("gputop: {why}\n"));
+            return Ok(why.code());
+        }
+    };
+    let code = finished.ended.code();
+    match run::explain(finished, rank.as_ref()) {
+        Some(Explanation::Whole(incident)) => {
+            let is_terminal = std::io::stderr().is_terminal();
+            let style = Style {
+                width: super::width_of(is_terminal),
+                colour: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+            };
+            let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
+            say(&format!("\n{text}"));
+        }
+        Some(Explanation::Line(line)) => say(&format!("gputop: {line}\n")),
+        None => {}
+    }
+    Ok(code)
+}

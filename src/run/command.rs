@@ -1,0 +1,124 @@
+//! The command line that is run, and why it could not be.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use nix::errno::Errno;
+use thiserror::Error;
+
+use super::pty::Slave;
+use super::raw;
+use super::signals::Signals;
+use super::streams::Streams;
+use crate::model::text::visible;
+
+/// Program and arguments, as typed.
+#[derive(Debug, Clone)]
+pub struct CommandLine {
+    pub program: OsString,
+    pub args: Vec<OsString>,
+}
+
+/// Why a command was not started, in a shell's words and with a shell's exit code.
+#[derive(Debug, Error)]
+pub enum NotStarted {
+    #[error("{0}: command not found")]
+    NotFound(String),
+    #[error("{0}: there is no such file")]
+    NoSuchFile(String),
+    #[error("{0}: the interpreter that its first line names is missing")]
+    NoInterpreter(String),
+    #[error("{0}: it is a directory")]
+    Directory(String),
+    #[error("{0}: no permission to run it")]
+    NotExecutable(String),
+    #[error("{0}: {1}")]
+    Other(String, io::Error),
+}
+
+impl NotStarted {
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::NotFound(_) | Self::NoSuchFile(_) | Self::NoInterpreter(_) => 127,
+            Self::Directory(_) | Self::NotExecutable(_) | Self::Other(..) => 126,
+        }
+    }
+}
+
+impl CommandLine {
+    /// The last part of the program's path, harmless to show.
+    pub(super) fn name(&self) -> String {
+        let path = Path::new(&self.program);
+        let name = path.file_name().unwrap_or(&self.program);
+        visible(name.as_encoded_bytes(), 60)
+    }
+
+    /// Ready to be spawned; what was a terminal of ours is the slave's.
+    pub(super) fn prepared(
+        &self,
+        streams: &Streams,
+        slave: Option<&Slave>,
+    ) -> Result<Command, NotStarted> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        environment(&mut command);
+        let Some(slave) = slave else {
+            return Ok(command);
+        };
+        let stdio = || slave.stdio().map_err(|error| self.failed(&error));
+        if streams.replaces(0) {
+            command.stdin(stdio()?);
+        }
+        if streams.replaces(1) {
+            command.stdout(stdio()?);
+        }
+        if streams.replaces(2) {
+            command.stderr(stdio()?);
+        }
+        Ok(command)
+    }
+
+    /// Starts it in our own group, or becomes it.
+    pub(super) fn spawn(
+        &self,
+        streams: &Streams,
+        slave: Option<&Slave>,
+        signals: &Signals,
+    ) -> Result<Child, NotStarted> {
+        let mut command = self.prepared(streams, slave)?;
+        raw::before_exec(&mut command, signals.before(), None);
+        command.spawn().map_err(|_| self.become_it(Some(signals)))
+    }
+
+    /// Makes this process the command: unwatched, but run. Returns only where that fails as well.
+    pub(super) fn become_it(&self, signals: Option<&Signals>) -> NotStarted {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        if let Some(signals) = signals {
+            raw::before_exec(&mut command, signals.before(), None);
+        }
+        self.failed(&command.exec())
+    }
+
+    pub(super) fn failed(&self, error: &io::Error) -> NotStarted {
+        let name = visible(self.program.as_encoded_bytes(), 200);
+        let path = Path::new(&self.program);
+        let is_path = self.program.as_encoded_bytes().contains(&b'/');
+        match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT) if is_path && path.exists() => NotStarted::NoInterpreter(name),
+            Some(Errno::ENOENT | Errno::ENOTDIR) if is_path => NotStarted::NoSuchFile(name),
+            Some(Errno::ENOENT | Errno::ENOTDIR) => NotStarted::NotFound(name),
+            Some(Errno::EACCES) if is_path && path.is_dir() => NotStarted::Directory(name),
+            Some(Errno::EACCES | Errno::EPERM) => NotStarted::NotExecutable(name),
+            Some(errno) => NotStarted::Other(name, errno.into()),
+            None => NotStarted::Other(name, io::Error::new(error.kind(), error.to_string())),
+        }
+    }
+}
+
+/// All that the command's environment has beyond ours goes in here: nothing yet.
+fn environment(_command: &mut Command) {}

@@ -1,0 +1,100 @@
+//! What is said after a failure, if anything: nothing is where nothing is wrong, or nothing was found.
+
+use super::ended::Ended;
+use super::ranks::{First, Rank, folder};
+use super::{Evidence, Finished};
+use crate::diagnose::evidence::Measured;
+use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
+use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
+use crate::model::text::visible;
+
+/// What to print.
+#[derive(Debug)]
+pub enum Explanation {
+    Whole(Box<Incident>),
+    /// Another rank explains.
+    Line(String),
+}
+
+/// Reads what the command left behind. `rank`, where it is one of many.
+#[must_use]
+pub fn explain(finished: Finished, rank: Option<&Rank>) -> Option<Explanation> {
+    let Finished { ended, evidence } = finished;
+    if !ended.is_failure() {
+        return None;
+    }
+    let catalogue = Catalogue::embedded();
+    let name = evidence.name.clone();
+    let (logs, has_lines) = evidence.read(catalogue);
+    let incident =
+        incident(catalogue, &logs, has_lines).or_else(|| killed(catalogue, &name, ended));
+    let Some(rank) = rank else {
+        return incident.map(|incident| Explanation::Whole(Box::new(incident)));
+    };
+    // Also a plain exception may be what the other ranks then waited for in vain.
+    let what = incident
+        .as_ref()
+        .map(|incident| incident.title.clone())
+        .or_else(|| exception(&logs))?;
+    let first = folder().map_or(First::This, |folder| rank.claim(&folder, &what));
+    match (first, incident) {
+        (_, None) => None,
+        (First::This, Some(incident)) => Some(Explanation::Whole(Box::new(incident))),
+        (First::Other(said), Some(incident)) => Some(Explanation::Line(format!(
+            "rank {} failed too ({ended}, {}); {said}",
+            rank.number, incident.id
+        ))),
+    }
+}
+
+/// What ended the command, by its own words.
+fn incident(catalogue: &Catalogue, logs: &[LogFindings], has_lines: bool) -> Option<Incident> {
+    let incidents = judge(catalogue, logs, &Measured::default());
+    let mut incident = incidents
+        .into_iter()
+        .find(|incident| incident.severity != Severity::Note)?;
+    if !has_lines {
+        incident.log = None;
+    }
+    Some(incident)
+}
+
+/// Nobody prints anything after signal 9: what we saw ourselves is the only text.
+fn killed(catalogue: &Catalogue, name: &str, ended: Ended) -> Option<Incident> {
+    if !ended.is_killed_hard() {
+        return None;
+    }
+    let mut log = LogReader::new(catalogue, "gputop run");
+    let text = match ended {
+        Ended::Killed(_) => format!("{name} exited on signal 9 (Killed)\n"),
+        Ended::Exited(code) => format!("{name} exited with code {code}\n"),
+    };
+    log.push(text.as_bytes());
+    let mut incident = incident(catalogue, &[log.finish()], false)?;
+    // Those are our words, and the title has them.
+    incident.quote = Quote::default();
+    incident.detected_by = DetectedBy::Exit;
+    incident.fields.exit_code = Some(ended.code().into());
+    Some(incident)
+}
+
+/// The last exception of the program: `KeyError: 'labels'`.
+fn exception(logs: &[LogFindings]) -> Option<String> {
+    let last = logs.iter().rev().find_map(|log| log.tracebacks.last())?;
+    let said = format!("{}: {}", last.exception, last.message);
+    Some(visible(said.as_bytes(), 200))
+}
+
+impl Evidence {
+    /// All logs, and whether their line numbers are right.
+    fn read(self, catalogue: &Catalogue) -> (Vec<LogFindings>, bool) {
+        let mut logs = Vec::new();
+        let mut has_lines = true;
+        if let Some(told) = self.tape.finish() {
+            has_lines = told.is_whole;
+            logs.push(told.findings);
+        }
+        logs.extend(self.files.iter().filter_map(|file| file.read(catalogue)));
+        (logs, has_lines)
+    }
+}

@@ -1,0 +1,344 @@
+//! The relay: between the terminal and our pty, between who sends signals and the command, until the command ends.
+//!
+//! One thread and one `poll`. Neither direction waits for the other: a terminal that takes no output still gives its
+//! Ctrl-C.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::PtyMaster;
+use nix::sys::signal::Signal;
+use nix::sys::termios::tcgetattr;
+
+use super::ahead;
+use super::behind;
+use super::ended::Ended;
+use super::mirror::Mirror;
+use super::passing::{LEAST, Passing};
+use super::pty::Pty;
+use super::raw;
+use super::signals::{Received, Signals, stop_by};
+use super::tape::Tape;
+use super::terminal::Terminal;
+use super::ward::{News, Ward};
+
+/// What is passed on at once.
+const PIECE: usize = 64 << 10;
+/// How often a command in the background looks whether it is in front again: a shell that brings forward what runs
+/// already sends no signal.
+const LOOK_MS: u16 = 250;
+
+pub(super) struct Relay<'a> {
+    /// `None` once it has gone away.
+    terminal: Option<Terminal>,
+    /// `None` once the terminal has gone away, and where nothing goes through a pty.
+    master: Option<PtyMaster>,
+    /// Whether somebody has the other side.
+    is_open: bool,
+    /// Whether keys are passed on as well; where not,
+    has_keys: bool,
+    /// the modes that are meant for the keyboard.
+    mirror: Option<Mirror>,
+    screen: Passing<PIECE>,
+    keys: Passing<LEAST>,
+    tape: &'a mut Tape,
+}
+
+/// What there is to do.
+#[derive(Debug, Default)]
+struct Ready {
+    signals: bool,
+    line: bool,
+    keys: bool,
+    /// The terminal has been closed.
+    is_gone: bool,
+}
+
+impl<'a> Relay<'a> {
+    pub(super) fn new(
+        terminal: Option<Terminal>,
+        pty: Option<Pty>,
+        has_keys: bool,
+        tape: &'a mut Tape,
+    ) -> Self {
+        let mirror = terminal.as_ref().filter(|_| !has_keys).map(Mirror::of);
+        Self {
+            mirror,
+            terminal,
+            master: pty.map(Pty::into_master),
+            is_open: true,
+            has_keys,
+            screen: Passing::new(),
+            keys: Passing::new(),
+            tape,
+        }
+    }
+
+    /// Until the command has ended and what it wrote is on the terminal.
+    pub(super) fn run(mut self, signals: &Signals, ward: &mut Ward) -> Ended {
+        // The window may have changed while the pty was made.
+        self.resize();
+        let ended = loop {
+            match self.turn(signals, ward) {
+                Ok(None) => {}
+                Ok(Some(ended)) => break ended,
+                // Without poll there is nothing left to do but wait.
+                Err(_) => self.hang_up(),
+            }
+        };
+        ward.dismiss();
+        self.drain(signals);
+        self.leave(ended);
+        ended
+    }
+
+    fn turn(&mut self, signals: &Signals, ward: &mut Ward) -> io::Result<Option<Ended>> {
+        let ready = self.wait(signals, ward)?;
+        if ready.is_gone {
+            self.hang_up();
+        }
+        if ready.signals {
+            while let Some(received) = signals.next() {
+                let ended = self.signal(received, ward);
+                if ended.is_some() {
+                    return Ok(ended);
+                }
+            }
+        }
+        if ready.line {
+            let news = ward.kept_news();
+            let ended = news.and_then(|news| self.hear(news, ward));
+            if ended.is_some() {
+                return Ok(ended);
+            }
+        }
+        self.pass_keys(ready.keys);
+        self.pass_output();
+        Ok(None)
+    }
+
+    fn wait(&mut self, signals: &Signals, ward: &mut Ward) -> io::Result<Ready> {
+        let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        let mut places = Places::default();
+        let mut add = |fd, flags| {
+            fds.push(PollFd::new(fd, flags));
+            Some(fds.len() - 1)
+        };
+        if let Some(line) = ward.line() {
+            places.line = add(line, PollFlags::POLLIN);
+        }
+        let mut is_behind = false;
+        if let (Some(terminal), Some(master)) = (&self.terminal, &self.master) {
+            let mut from = PollFlags::empty();
+            from.set(PollFlags::POLLIN, self.is_open && self.screen.is_empty());
+            from.set(PollFlags::POLLOUT, !self.keys.is_empty());
+            // With nothing asked the kernel would still tell, again and again, that the other side has closed.
+            if !from.is_empty() {
+                add(master.as_fd(), from);
+            }
+            let may_read = self.has_keys && terminal.is_taken() && self.keys.is_empty();
+            let mut to = PollFlags::empty();
+            to.set(PollFlags::POLLIN, may_read);
+            to.set(PollFlags::POLLOUT, !self.screen.is_empty());
+            places.terminal = add(terminal.as_fd(), to);
+            is_behind = self.has_keys && !terminal.is_taken();
+        }
+        let timeout = if is_behind {
+            PollTimeout::from(LOOK_MS)
+        } else {
+            PollTimeout::NONE
+        };
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let events = |place: Option<usize>| {
+            let fd = place.and_then(|place| fds.get(place));
+            fd.and_then(PollFd::revents).unwrap_or(PollFlags::empty())
+        };
+        let ready = Ready {
+            signals: !events(Some(0)).is_empty(),
+            line: !events(places.line).is_empty(),
+            keys: events(places.terminal).contains(PollFlags::POLLIN),
+            is_gone: events(places.terminal).intersects(PollFlags::POLLHUP | PollFlags::POLLERR),
+        };
+        drop(fds);
+        if is_behind {
+            self.look_whether_in_front(ward);
+        }
+        Ok(ready)
+    }
+
+    fn look_whether_in_front(&mut self, ward: &mut Ward) {
+        if self.terminal.as_ref().is_some_and(Terminal::is_foreground) {
+            self.go_on(ward);
+        }
+    }
+
+    /// The command's end, if it is that.
+    fn signal(&mut self, received: Received, ward: &mut Ward) -> Option<Ended> {
+        match received.signal {
+            Signal::SIGCHLD => {
+                while let Some(news) = ward.child_news() {
+                    let ended = self.hear(news, ward);
+                    if ended.is_some() {
+                        return ended;
+                    }
+                }
+            }
+            Signal::SIGWINCH => self.resize(),
+            Signal::SIGCONT => self.go_on(ward),
+            // The terminal of the session is ours: its end is told by ending it.
+            Signal::SIGHUP if received.by_kernel && !ward.is_in_our_group() => self.hang_up(),
+            _ if received.by_kernel && ward.is_in_our_group() => {}
+            signal => ward.signal(signal),
+        }
+        None
+    }
+
+    fn hear(&mut self, news: News, ward: &mut Ward) -> Option<Ended> {
+        match news {
+            News::Ended(ended) => return Some(ended),
+            // Who stops a child of ours by hand continues it by hand, and would not know of us.
+            News::Stopped(Signal::SIGSTOP) if ward.is_in_our_group() => {}
+            News::Stopped(signal) => {
+                self.pass_output();
+                if let Some(terminal) = &mut self.terminal {
+                    terminal.give_back();
+                }
+                stop_by(signal);
+                self.go_on(ward);
+            }
+        }
+        None
+    }
+
+    /// After a stop: with the terminal if we are in front, which the shell has decided.
+    fn go_on(&mut self, ward: &mut Ward) {
+        let mut is_in_front = false;
+        if let Some(terminal) = &mut self.terminal {
+            is_in_front = terminal.is_foreground();
+            if self.has_keys {
+                terminal.take();
+            }
+        }
+        self.resize();
+        ward.go_on(is_in_front);
+    }
+
+    fn resize(&self) {
+        if let (Some(terminal), Some(master)) = (&self.terminal, &self.master)
+            && let Ok(size) = raw::window_size(terminal)
+        {
+            let _ = raw::set_window_size(master, &size);
+        }
+    }
+
+    fn pass_keys(&mut self, are_there: bool) {
+        let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
+            return;
+        };
+        if are_there && self.keys.fill(terminal).is_err() {
+            return self.hang_up();
+        }
+        // Keys for a slave that nobody has open are for nobody.
+        if self.keys.pass(master).is_err() {
+            self.keys.clear();
+        }
+    }
+
+    fn pass_output(&mut self) {
+        let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
+            return;
+        };
+        match self.screen.fill(master) {
+            Ok([]) => {}
+            Ok(piece) => {
+                self.tape.push(piece);
+                if let Some(mirror) = &mut self.mirror {
+                    mirror.follow(master, terminal);
+                }
+            }
+            Err(_) => {
+                self.is_open = false;
+                return;
+            }
+        }
+        if self.screen.pass(terminal).is_err() {
+            self.hang_up();
+        }
+    }
+
+    /// The terminal is gone: closing the pty tells it to the command as the kernel would have.
+    fn hang_up(&mut self) {
+        self.terminal = None;
+        self.master = None;
+    }
+
+    /// Brings to the terminal what was written before the end. A signal that asks us to leave is obeyed.
+    fn drain(&mut self, signals: &Signals) {
+        loop {
+            self.pass_output();
+            let (Some(terminal), Some(_)) = (&self.terminal, &self.master) else {
+                return;
+            };
+            if self.screen.is_empty() && !self.has_more() {
+                return;
+            }
+            let mut fds = [
+                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(terminal.as_fd(), PollFlags::POLLOUT),
+            ];
+            let _ = poll(&mut fds, PollTimeout::NONE);
+            while let Some(received) = signals.next() {
+                let is_harmless = [Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT];
+                if !is_harmless.contains(&received.signal) {
+                    return self.hang_up();
+                }
+            }
+        }
+    }
+
+    /// Whether there is something to read. The kernel brings what is under way before it answers.
+    fn has_more(&self) -> bool {
+        let Some(master) = self.master.as_ref().filter(|_| self.is_open) else {
+            return false;
+        };
+        let mut fds = [PollFd::new(master.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(false)
+    }
+
+    /// The terminal goes back to the shell, with the modes that the command left on the pty, as it would have left them
+    /// on the terminal; a shell repairs them only after a death by signal, which it will not see.
+    fn leave(mut self, ended: Ended) {
+        let Some(mut terminal) = self.terminal else {
+            return;
+        };
+        if let (Some(mirror), Some(master)) = (&mut self.mirror, &self.master) {
+            mirror.follow(master, &terminal);
+        }
+        let left = self
+            .master
+            .as_ref()
+            .and_then(|master| tcgetattr(master).ok());
+        if let Some(master) = self.master.as_ref().filter(|_| terminal.is_taken()) {
+            ahead::put_back(master, self.keys.rest(), &terminal);
+        }
+        match (ended, left) {
+            (Ended::Exited(_), Some(modes)) if self.has_keys => terminal.leave(&modes),
+            _ => terminal.give_back(),
+        }
+        if let Some(master) = self.master.filter(|_| self.is_open) {
+            behind::stay(&master, &terminal);
+        }
+    }
+}
+
+/// Where the descriptors of one wait are in its list.
+#[derive(Default)]
+struct Places {
+    line: Option<usize>,
+    terminal: Option<usize>,
+}

@@ -1,0 +1,737 @@
+//! `gputop run`: a command behind it is as it would be without it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::machine::{Guarded, gputop, wait_until};
+use crate::terminal::{Launch, Terminal};
+
+const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity \
+                   of 23.69 GiB of which 1.06 GiB is free. Process 418 has 22.60 GiB memory in use. Of the allocated \
+                   memory 14.10 GiB is allocated by PyTorch, and 8.02 GiB is reserved by PyTorch but unallocated.";
+const EXPLAINED: &str = "FRAGMENTED MEMORY";
+
+/// Leader of its terminal, as an interactive shell starts it.
+fn on_terminal<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Launch {
+    Launch::gputop().args(["run", "--"]).args(args)
+}
+
+fn script(text: &str) -> Launch {
+    on_terminal(["sh", "-c", text])
+}
+
+/// As a shell runs it that has a script to run: in the script's process group.
+fn in_a_script(text: &str) -> Launch {
+    let product = concat!(env!("CARGO_BIN_EXE_gputop"), " run --");
+    Launch::shell(&text.replace("GPUTOP", product))
+}
+
+/// Without any terminal, in a session that has none.
+fn piped<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new("setsid");
+    command
+        .args(["-w", env!("CARGO_BIN_EXE_gputop"), "run", "--"])
+        .args(args)
+        .env("LC_ALL", "C.UTF-8")
+        .env("RUST_BACKTRACE", "0")
+        .stdin(Stdio::null());
+    for name in ["RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn output<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+    piped(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the terminal was sent, by the bare command and behind the product.
+#[track_caller]
+fn assert_same_bytes(script_text: &str) -> Vec<u8> {
+    let bare = Launch::shell(script_text).start();
+    bare.wait_exit();
+    let watched = script(script_text).start();
+    watched.wait_exit();
+    assert_eq!(text(&bare.raw()), text(&watched.raw()), "{script_text}");
+    watched.raw()
+}
+
+fn wait_file(path: &Path) -> String {
+    wait_until("the file", || {
+        fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n'))
+    });
+    fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    for code in [0, 1, 3, 255] {
+        let line = format!("exit {code}");
+        assert_eq!(output(["sh", "-c", &line]).status.code(), Some(code));
+        let terminal = script(&line).start();
+        assert_eq!(terminal.wait_exit().exit_code(), code.cast_unsigned());
+        assert_eq!(text(&terminal.raw()), "");
+    }
+}
+
+#[test]
+fn death_by_a_signal_is_told_as_a_shell_does() {
+    for (signal, code) in [("TERM", 143), ("SEGV", 139), ("INT", 130), ("RTMIN", 162)] {
+        let line = format!("ulimit -c 0; kill -{signal} $$");
+        let line = ["bash", "-c", &line];
+        assert_eq!(output(line).status.code(), Some(code), "{signal}");
+        let terminal = on_terminal(line).start();
+        assert_eq!(terminal.wait_exit().exit_code(), code.cast_unsigned());
+        terminal.assert_restored();
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_said_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain");
+    fs::write(&file, "echo\n").unwrap();
+    let lost = folder.path().join("lost");
+    fs::write(&lost, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&lost, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let missing = path(&folder.path().join("missing"));
+    let table = [
+        ("frobnicate-gpus".to_owned(), 127, "command not found"),
+        (missing, 127, "there is no such file"),
+        (
+            path(&lost),
+            127,
+            "the interpreter that its first line names is missing",
+        ),
+        (path(folder.path()), 126, "it is a directory"),
+        (path(&file), 126, "no permission to run it"),
+    ];
+    for (command, code, why) in table {
+        let said = format!("gputop: {command}: {why}");
+        let result = output([&command]);
+        assert_eq!(result.status.code(), Some(code), "{result:?}");
+        assert_eq!(text(&result.stderr), format!("{said}\n"));
+        let terminal = on_terminal([&command]).size(24, 200).start();
+        assert_eq!(terminal.wait_exit().exit_code(), code.cast_unsigned());
+        assert_eq!(terminal.text().trim_end(), said);
+        terminal.assert_restored();
+    }
+}
+
+#[test]
+fn a_script_without_a_first_line_is_run_by_the_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain");
+    fs::write(&file, "echo run; exit 7\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    let result = output([&file]);
+    assert_eq!(
+        (result.status.code(), text(&result.stdout).as_str()),
+        (Some(7), "run\n")
+    );
+    let terminal = on_terminal([&file]).start();
+    assert_eq!(terminal.wait_exit().exit_code(), 7);
+}
+
+#[test]
+fn options_after_the_command_are_the_commands() {
+    let result = gputop(["run", "echo", "--ascii", "--help", "-x", "--"]).output();
+    assert_eq!(text(&result.unwrap().stdout), "--ascii --help -x --\n");
+    assert_eq!(gputop(["run"]).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn each_stream_is_a_terminal_exactly_where_it_was_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("seen");
+    // Told through a file; standard output has to be looked at before it is that file.
+    let look = "for fd in 0 7 2; do test -t $fd && s=${s}T || s=${s}F; done";
+    let look = format!("exec 7>&1; {look}; echo $s > {}", file.display());
+    for (redirect, seen) in [
+        ("", "TTT"),
+        ("< /dev/null", "FTT"),
+        ("> /dev/null", "TFT"),
+        ("2> /dev/null", "TTF"),
+        ("> /dev/null 2>&1", "TFF"),
+        ("< /dev/null > /dev/null", "FFT"),
+        ("< /dev/null > /dev/null 2>&1", "FFF"),
+    ] {
+        let line = format!("GPUTOP sh -c '{look}' {redirect}");
+        in_a_script(&format!("{line}; true")).start().wait_exit();
+        assert_eq!(
+            fs::read_to_string(&file).unwrap().trim(),
+            seen,
+            "in a script: {redirect}"
+        );
+        // By itself: the shell becomes the product.
+        in_a_script(&format!("exec {line}")).start().wait_exit();
+        assert_eq!(
+            fs::read_to_string(&file).unwrap().trim(),
+            seen,
+            "by itself: {redirect}"
+        );
+    }
+}
+
+#[test]
+fn a_pipe_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bare, watched) = (folder.path().join("bare"), folder.path().join("watched"));
+    let line =
+        "ls -l /proc/self/fd/1 | sed 's/.*-> //'; head -c 3000000 /dev/zero | tr '\\0' '\\n'";
+    let line = format!("exec 7>&1; {{ {line}; }}");
+    let to = |path: &Path| format!("| cat > {}", path.display());
+    Launch::shell(&format!("{line} {}", to(&bare)))
+        .start()
+        .wait_exit();
+    let line = line.replace('\'', "'\\''");
+    let line = format!("GPUTOP sh -c '{line}' {}", to(&watched));
+    in_a_script(&line).start().wait_exit();
+    let (bare, watched) = (fs::read(bare).unwrap(), fs::read(watched).unwrap());
+    assert_eq!(bare.len(), watched.len());
+    // The name of the pipe is another; everything after it is the same.
+    assert!(bare.starts_with(b"pipe:") && watched.starts_with(b"pipe:"));
+    assert!(bare[20..] == watched[20..]);
+    // A reader that leaves ends the command and not us.
+    let line = format!(
+        "{{ GPUTOP yes; echo $? > {0}; }} | head -n 1",
+        folder.path().join("code").display()
+    );
+    in_a_script(&line).start().wait_exit();
+    assert_eq!(wait_file(&folder.path().join("code")), "141");
+}
+
+#[test]
+fn the_same_bytes_reach_the_terminal() {
+    assert_same_bytes("printf 'a\\nb\\r\\n\\tc\\033[31mred\\033[0m\\0\\377x'");
+    assert_same_bytes("echo out; echo err >&2; echo out; echo err >&2");
+    // Progress bars, the modes that make line ends, and what is written at the very end.
+    assert_same_bytes("for i in 1 2 3; do printf '\\r%s%%' $i; done; stty -opost; printf 'x\\ny'");
+    let many = assert_same_bytes("seq 1 1400000");
+    assert!(many.len() > 10_000_000, "{}", many.len());
+}
+
+#[test]
+fn also_in_a_script_the_same_bytes_reach_the_terminal() {
+    let line = "sh -c \"seq 1 200000; printf '\\tx\\n' >&2\"";
+    let bare = Launch::shell(&format!("{line}; true")).start();
+    bare.wait_exit();
+    let watched = in_a_script(&format!("GPUTOP {line}; true")).start();
+    watched.wait_exit();
+    assert!(bare.raw() == watched.raw());
+}
+
+#[test]
+fn the_window_has_its_size_and_changes_it() {
+    let text = "trap 'stty size' WINCH; stty size; while :; do sleep 0.01; done";
+    let terminal = script(text).size(11, 55).start();
+    terminal.wait_text("11 55");
+    terminal.resize(12, 66);
+    terminal.wait_text("12 66");
+    // In a script the input is the terminal itself; standard output is ours.
+    let text = "trap \"stty size <&1\" WINCH; stty size <&1; while :; do sleep 0.01; done";
+    let terminal = in_a_script(&format!("GPUTOP sh -c '{text}'; true"));
+    let terminal = terminal.size(13, 77).start();
+    terminal.wait_text("13 77");
+    terminal.resize(14, 88);
+    // The signal may come before we have told our terminal; the next one does not.
+    terminal.wait_for(|screen| screen.size().0.get() == 14, "the size");
+    wait_until("the new size", || {
+        terminal.resize(14, 88);
+        kill(
+            child_of(terminal.pid(), &["gputop", "sh"]),
+            Signal::SIGWINCH,
+        )
+        .unwrap();
+        terminal.text().contains("14 88")
+    });
+}
+
+/// The process below `pid` that these programs lead to.
+#[track_caller]
+fn child_of(pid: u32, path: &[&str]) -> Pid {
+    let mut at = pid;
+    for name in path {
+        wait_until(name, || child_named(at, name).is_some());
+        at = child_named(at, name).unwrap();
+    }
+    Pid::from_raw(at.cast_signed())
+}
+
+fn child_named(pid: u32, name: &str) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let mut children = children
+        .split_whitespace()
+        .filter_map(|child| child.parse().ok());
+    children.find(|child: &u32| {
+        fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm.trim() == name)
+    })
+}
+
+#[test]
+fn keys_arrive_and_are_echoed_once() {
+    let terminal = script("echo ready; exec cat").start();
+    terminal.wait_text("ready");
+    terminal.send("to the cat\n");
+    terminal.wait_text("to the cat\nto the cat");
+    terminal.send("\x04");
+    assert!(terminal.wait_exit().success());
+    assert_eq!(
+        text(&terminal.raw()),
+        "ready\r\nto the cat\r\nto the cat\r\n"
+    );
+    terminal.assert_restored();
+}
+
+#[test]
+fn a_program_in_raw_mode_gets_each_key() {
+    let text = "stty raw -echo; printf ready; dd bs=1 count=3 2>/dev/null | od -c; stty sane; echo; echo over";
+    let terminal = script(text).start();
+    terminal.wait_text("ready");
+    terminal.send("\x03\x1aq");
+    terminal.wait_text("003 032   q");
+    assert!(terminal.wait_exit().success());
+    terminal.assert_restored();
+}
+
+#[test]
+fn modes_that_the_command_leaves_stay() {
+    let terminal = on_terminal(["stty", "-echo", "-icanon"]).start();
+    terminal.wait_exit();
+    assert!(!terminal.is_cooked());
+    // One that dies in raw mode leaves what the shell had: the shell will not know of the signal.
+    let terminal = script("stty raw -echo; kill -9 $$").start();
+    assert_eq!(terminal.wait_exit().exit_code(), 137);
+    terminal.assert_restored();
+}
+
+#[test]
+fn a_program_that_draws_a_screen_gets_each_key_also_in_a_script() {
+    // As a library for screens does it: the modes of standard output, then something on it.
+    let text = "exec 3>&1; s=$(stty -g <&3); stty raw -echo <&1; echo ready; dd bs=1 count=3 2>/dev/null | od -c; stty $s <&1; echo over";
+    let terminal = in_a_script(&format!("GPUTOP sh -c '{text}'; true")).start();
+    terminal.wait_text("ready");
+    terminal.send("\x03\x1aq");
+    terminal.wait_text("003 032   q");
+    assert!(terminal.wait_exit().success());
+    terminal.assert_restored();
+}
+
+#[test]
+fn what_a_process_inherits_is_the_same() {
+    let look = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd; ulimit -a; umask; nice; pwd; \
+                env | grep -v '^_='| sort";
+    let bare = Launch::program("bash")
+        .args(["-c", look])
+        .env("HOME", "/")
+        .size(100, 80)
+        .start();
+    bare.wait_exit();
+    let bare = text(&bare.raw());
+    let alone = on_terminal(["bash", "-c", look])
+        .env("HOME", "/")
+        .size(100, 80)
+        .start();
+    alone.wait_exit();
+    assert_eq!(bare, text(&alone.raw()));
+    let beside = in_a_script(&format!("GPUTOP bash -c \"{look}\"; true"));
+    let beside = beside.env("HOME", "/").size(100, 80).start();
+    beside.wait_exit();
+    let without_pwd = |text: &str| {
+        text.lines()
+            .filter(|l| !l.starts_with("OLDPWD"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    assert_eq!(without_pwd(&bare), without_pwd(&text(&beside.raw())));
+}
+
+#[test]
+fn control_c_reaches_the_command() {
+    let terminal = script("echo ready; exec sleep 1000").start();
+    terminal.wait_text("ready");
+    terminal.send("\x03");
+    assert_eq!(terminal.wait_exit().exit_code(), 130);
+    terminal.assert_restored();
+    assert_eq!(text(&terminal.raw()), "ready\r\n^C");
+    // One that does not want to end.
+    let terminal =
+        script("trap 'echo caught' INT; echo ready; while :; do sleep 0.01; done").start();
+    terminal.wait_text("ready");
+    terminal.send("\x03");
+    terminal.wait_text("caught");
+    terminal.send("\x03");
+    terminal.signal(Signal::SIGTERM);
+    assert_eq!(terminal.wait_exit().exit_code(), 143);
+    // In a script it ends the script as well, which is in the same group.
+    let terminal =
+        in_a_script("GPUTOP sh -c 'echo ready; exec sleep 1000'; echo the script went on").start();
+    terminal.wait_text("ready");
+    terminal.send("\x03");
+    terminal.wait_exit();
+    assert!(!terminal.text().contains("went on"), "{}", terminal.text());
+}
+
+#[test]
+fn signals_are_passed_on() {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+        Signal::SIGQUIT,
+    ] {
+        let name = signal.as_str().trim_start_matches("SIG");
+        let text = format!(
+            "trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.01; done"
+        );
+        let terminal = script(&text).start();
+        terminal.wait_text("ready");
+        terminal.signal(signal);
+        assert_eq!(terminal.wait_exit().exit_code(), 9, "{signal}");
+        assert!(terminal.text().contains(&format!("got {name}")));
+    }
+}
+
+#[test]
+fn killed_itself_it_leaves_nobody_behind() {
+    let terminal = script("echo pid $$; exec sleep 1000").start();
+    terminal.wait_text("pid ");
+    let pid = child_of(terminal.pid(), &["gputop", "sleep"]);
+    terminal.signal(Signal::SIGKILL);
+    wait_until("the command's end", || kill(pid, None).is_err());
+}
+
+#[test]
+fn signals_are_passed_on_without_a_terminal() {
+    let mut command = gputop(["run", "--", "sh", "-c"]);
+    command.arg("trap 'echo got TERM; exit 9' TERM; echo ready; while :; do sleep 0.01; done");
+    let mut child = Guarded(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut out = child.0.stdout.take().unwrap();
+    let mut ready = [0; 6];
+    out.read_exact(&mut ready).unwrap();
+    kill(Pid::from_raw(child.0.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "got TERM\n");
+    assert_eq!(child.0.wait().unwrap().code(), Some(9));
+}
+
+/// An interactive shell with job control, its prompt known.
+fn interactive() -> Terminal {
+    let terminal = Launch::program("bash")
+        .args(["--norc", "--noprofile", "-i"])
+        .env("PS1", "PROMPT> ")
+        .env("HISTFILE", "")
+        .size(40, 100)
+        .start();
+    terminal.wait_text("PROMPT>");
+    terminal
+}
+
+/// An empty screen, known by a mark of its own: what stood there before cannot be taken for what comes.
+fn clear(terminal: &Terminal, mark: &str) {
+    let mark = mark.len();
+    line(terminal, &format!("clear; echo mark $(({mark} + 0))"));
+    terminal.wait_text(&format!("mark {mark}\nPROMPT>"));
+}
+
+/// Types a line, with the product in its place.
+fn line(terminal: &Terminal, line: &str) {
+    let product = concat!(env!("CARGO_BIN_EXE_gputop"), " run --");
+    terminal.send(&format!("{}\n", line.replace("GPUTOP", product)));
+}
+
+#[test]
+fn control_z_stops_it_and_fg_brings_it_back() {
+    let terminal = interactive();
+    for form in [
+        "GPUTOP sh -c 'echo rea\"\"dy; cat; echo ov\"\"er'",
+        "true && (GPUTOP sh -c 'echo rea\"\"dy; cat; echo ov\"\"er')",
+    ] {
+        clear(&terminal, form);
+        line(&terminal, form);
+        terminal.wait_text("ready");
+        terminal.send("first\n");
+        terminal.wait_text("first\nfirst");
+        terminal.send("\x1a");
+        terminal.wait_text("Stopped");
+        line(&terminal, "echo the shell $((40 + 2))");
+        terminal.wait_text("the shell 42");
+        line(&terminal, "fg");
+        terminal.send("second\n");
+        terminal.wait_text("second\nsecond");
+        terminal.send("\x04");
+        terminal.wait_text("over\nPROMPT>");
+        line(&terminal, "echo code $?");
+        terminal.wait_text("code 0");
+    }
+    terminal.send("exit\n");
+    terminal.wait_exit();
+}
+
+#[test]
+fn what_is_typed_ahead_is_the_shells() {
+    let allowed = fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti");
+    if allowed.is_ok_and(|allowed| allowed.trim() == "0") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let terminal = interactive();
+    let wait = format!("while ! test -e {}; do sleep 0.01; done", gate.display());
+    line(&terminal, &format!("GPUTOP sh -c 'echo rea\"\"dy; {wait}'"));
+    terminal.wait_text("ready");
+    terminal.send("echo typed $((40 + 2))\necho half $((20 + ");
+    terminal.wait_text("echo half $((20 +");
+    fs::write(&gate, "").unwrap();
+    terminal.wait_text("typed 42");
+    terminal.send("2))\n");
+    terminal.wait_text("half 22");
+    terminal.send("exit\n");
+    terminal.wait_exit();
+}
+
+#[test]
+fn in_the_background_it_works_until_it_wants_the_keyboard() {
+    let terminal = interactive();
+    line(
+        &terminal,
+        "GPUTOP sh -c 'echo o\"\"ne; read a; echo got $a; read b; echo got $b'",
+    );
+    terminal.wait_text("one");
+    terminal.send("\x1a");
+    terminal.wait_text("Stopped");
+    line(&terminal, "bg");
+    // It stops again by itself, as it reads.
+    line(
+        &terminal,
+        "while ! jobs | grep -q Stopped; do :; done; echo again $((40 + 2))",
+    );
+    terminal.wait_text("again 42");
+    line(&terminal, "fg");
+    terminal.send("x\n");
+    terminal.wait_text("got x");
+    terminal.send("y\n");
+    terminal.wait_text("got y");
+    // From the beginning.
+    line(
+        &terminal,
+        "GPUTOP sh -c 'echo work $((20 + 2)); exit 5' & wait $!; echo code $?",
+    );
+    terminal.wait_text("work 22");
+    terminal.wait_text("code 5");
+    terminal.send("exit\n");
+    terminal.wait_exit();
+}
+
+#[test]
+fn what_runs_on_in_the_background_runs_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    let terminal = interactive();
+    for form in ["GPUTOP", "true; GPUTOP"] {
+        clear(&terminal, form);
+        let wait = format!("while ! test -e {}; do sleep 0.01; done", gate.display());
+        let text = format!("{{ {wait}; echo la\"\"te; }} & echo ear\"\"ly");
+        line(&terminal, &format!("{form} sh -c '{text}'"));
+        terminal.wait_text("early\nPROMPT>");
+        assert!(!terminal.text().contains("late"));
+        fs::write(&gate, "").unwrap();
+        terminal.wait_text("late");
+        fs::remove_file(&gate).unwrap();
+    }
+    terminal.send("exit\n");
+    terminal.wait_exit();
+}
+
+#[test]
+fn a_terminal_that_goes_away_is_told_to_the_command() {
+    use nix::fcntl::OFlag;
+    use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
+    use std::os::unix::fs::OpenOptionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told");
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let mut master = posix_openpt(flags).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname_r(&master).unwrap();
+    let open = || {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true);
+        options.custom_flags(OFlag::O_NOCTTY.bits());
+        options.open(&name).unwrap()
+    };
+    let text = format!(
+        "trap 'echo HUP > {0}; exit 4' HUP; echo ready; while :; do sleep 0.01; done",
+        told.display()
+    );
+    let child = Command::new("setsid")
+        .args(["-c", env!("CARGO_BIN_EXE_gputop"), "run", "sh", "-c", &text])
+        .stdin(open())
+        .stdout(open())
+        .stderr(open())
+        .spawn();
+    let mut child = Guarded(child.unwrap());
+    let mut ready = [0; 7];
+    master.read_exact(&mut ready).unwrap();
+    drop(master);
+    let mut status = None;
+    wait_until("the end", || {
+        status = child.0.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(4), "{status:?}");
+    assert_eq!(wait_file(&told), "HUP");
+}
+
+#[test]
+fn an_out_of_memory_error_is_explained_below_the_output() {
+    let fails = format!("echo step 1; echo '{OOM}' >&2; exit 1");
+    let terminal = script(&fails).size(60, 100).start();
+    assert_eq!(terminal.wait_exit().exit_code(), 1);
+    terminal.assert_restored();
+    let shown = terminal.text();
+    let explained = shown.find(EXPLAINED).unwrap_or_else(|| panic!("{shown}"));
+    assert!(shown.find("step 1").unwrap() < explained, "{shown}");
+    assert!(
+        shown.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+        "{shown}"
+    );
+    assert!(shown.contains("SAID  output:2"), "{shown}");
+    // The text in a file is read from where it began.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("train.log");
+    fs::write(
+        &file,
+        "yesterday: CUDA error: device-side assert triggered\n",
+    )
+    .unwrap();
+    let log = fs::OpenOptions::new().append(true).open(&file).unwrap();
+    let result = piped(["sh", "-c", &fails]).stderr(log).output().unwrap();
+    assert_eq!(result.status.code(), Some(1));
+    assert_eq!(text(&result.stdout), "step 1\n");
+    let log = fs::read_to_string(&file).unwrap();
+    assert!(log.contains(EXPLAINED) && !log.contains("ASSERT"), "{log}");
+    assert!(log.contains("train.log:1"), "{log}");
+}
+
+#[test]
+fn nothing_is_said_where_nothing_is_wrong_or_nothing_was_found() {
+    for line in [
+        format!("echo '{OOM}'; exit 0"),
+        "echo 'KeyError: labels' >&2; exit 1".to_owned(),
+        "kill -TERM $$".to_owned(),
+    ] {
+        let terminal = script(&line).size(60, 200).start();
+        terminal.wait_exit();
+        let bare = Launch::program("bash")
+            .args(["-c", &line])
+            .size(60, 200)
+            .start();
+        bare.wait_exit();
+        assert_eq!(terminal.text(), bare.text());
+    }
+    // A pipe is not read, so there is nothing to say.
+    let result = output(["sh", "-c", &format!("echo '{OOM}' >&2; exit 1")]);
+    assert_eq!(text(&result.stderr), format!("{OOM}\n"));
+}
+
+#[test]
+fn signal_9_is_said_to_be_the_hosts_memory() {
+    let result = output(["sh", "-c", "kill -9 $$"]);
+    assert_eq!(result.status.code(), Some(137));
+    assert!(
+        text(&result.stderr).contains("host-oom-killer"),
+        "{}",
+        text(&result.stderr)
+    );
+}
+
+/// One rank of a job on a terminal.
+fn rank(home: &TempDir, number: u32, line: &str) -> Launch {
+    in_a_script(&format!("GPUTOP sh -c \"{line}\"; true"))
+        .env("XDG_RUNTIME_DIR", home.path())
+        .env("RANK", number.to_string())
+        .env("WORLD_SIZE", "3")
+        .size(60, 160)
+}
+
+#[test]
+fn of_many_ranks_the_first_that_fails_explains() {
+    let home = tempfile::tempdir().unwrap();
+    let one = format!("GPUTOP sh -c \"echo '{OOM}'; exit 1\"");
+    let job =
+        format!("RANK=0 {one}; echo BETWEEN; RANK=1 {one}; RANK=2 GPUTOP sh -c 'exit 3'; true");
+    let terminal = in_a_script(&job)
+        .env("XDG_RUNTIME_DIR", home.path())
+        .env("WORLD_SIZE", "3")
+        .size(90, 200)
+        .start();
+    terminal.wait_exit();
+    let shown = terminal.text();
+    let (first, others) = shown
+        .split_once("BETWEEN")
+        .unwrap_or_else(|| panic!("{shown}"));
+    assert!(first.contains(EXPLAINED), "{shown}");
+    assert!(!others.contains(EXPLAINED), "{shown}");
+    let said: Vec<&str> = others
+        .lines()
+        .filter(|line| line.starts_with("gputop:"))
+        .collect();
+    assert_eq!(said.len(), 1, "{shown}");
+    assert!(
+        said[0].contains("rank 1 failed too (exit 1, oom-")
+            && said[0].contains("rank 0 failed first"),
+        "{shown}"
+    );
+    // Another job with the same ranks explains anew: its launcher is another.
+    let again = rank(&home, 1, &format!("echo '{OOM}'; exit 1")).start();
+    again.wait_exit();
+    assert!(again.text().contains(EXPLAINED), "{}", again.text());
+}
+
+#[test]
+fn where_no_pty_can_be_had_the_command_is_run_all_the_same() {
+    // No more files than the three: neither pty nor socket can be opened.
+    let terminal = Launch::program("bash")
+        .args([
+            "-c",
+            &format!(
+                "ulimit -n 4; exec {} run -- sh -c 'echo run; exit 6'",
+                env!("CARGO_BIN_EXE_gputop")
+            ),
+        ])
+        .start();
+    assert_eq!(terminal.wait_exit().exit_code(), 6, "{}", terminal.text());
+    assert_eq!(text(&terminal.raw()), "run\r\n");
+}
+
+#[test]
+fn an_input_that_is_a_pipe_is_the_commands() {
+    let mut child = piped(["cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"through\n").unwrap();
+    let result = child.wait_with_output().unwrap();
+    assert_eq!(text(&result.stdout), "through\n");
+    assert_eq!(result.status.signal(), None);
+}
