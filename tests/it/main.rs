@@ -31,6 +31,7 @@ mod pooled;
 mod recording;
 #[cfg(target_os = "linux")]
 mod reference;
+#[cfg(target_os = "linux")]
 mod run;
 mod screens;
 #[cfg(target_os = "linux")]

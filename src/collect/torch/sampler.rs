@@ -9,7 +9,7 @@
 //! nothing to sample the thread sleeps until it is told something, or until a process is to be looked at again.
 //!
 //! A process is watched as long as it is on the list. One in which nothing could be read is looked at again later
-//! ([`waiting`](super::waiting)); one that executed another program is attached to anew; of one that ended only that
+//! (`waiting`); one that executed another program is attached to anew; of one that ended only that
 //! is handed out. A target that is stopped reads as any other.
 
 use std::collections::BTreeMap;
