@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::WrapErr;
@@ -98,6 +99,10 @@ struct Listed {
     blocks: Option<Vec<Block>>,
 }
 
+/// How long a device that changes all the time is waited for.
+const WHOLE_TRIES: u32 = 100;
+const WHOLE_PAUSE: Duration = Duration::from_millis(3);
+
 pub fn run(args: &Args) -> Result<u8> {
     let pid = Pid(args.pid);
     let proc_root = Path::new("/proc");
@@ -120,10 +125,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 fn read(proc_root: &Path, pid: Pid, blocks: bool) -> Result<Document, Failure> {
     let mut attached = Attached::open(proc_root, pid)?;
-    let mut stats = attached.stats()?;
-    if stats.is_empty() {
-        return Err(Failure::Busy);
-    }
+    let mut stats = whole(&mut attached)?;
     if stats.iter().any(DeviceStats::is_touched) {
         stats.retain(DeviceStats::is_touched);
     } else {
@@ -150,6 +152,19 @@ fn read(proc_root: &Path, pid: Pid, blocks: bool) -> Result<Document, Failure> {
         library: attached.library(),
         devices: devices.into(),
     })
+}
+
+/// The statistics of every device. One that changed in every try is left out of a sample, and here nothing comes after
+/// it: the devices that are left would stand for all, untouched ones for a busy one.
+fn whole(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
+    for _ in 0..WHOLE_TRIES {
+        let stats = attached.stats()?;
+        if stats.len() == attached.devices().len() {
+            return Ok(stats);
+        }
+        std::thread::sleep(WHOLE_PAUSE);
+    }
+    Err(Failure::Busy)
 }
 
 /// A worker that was forked after CUDA was in use carries its parent's books: the same devices at the same places.
