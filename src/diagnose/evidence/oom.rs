@@ -135,7 +135,8 @@ impl Oom {
     /// Used, and by nobody the text names.
     fn unseen(&self) -> Option<u64> {
         let this = match self.this {
-            Some(this) => this,
+            // Where the driver cannot tell, the text says 0 bytes.
+            Some(this) => this.max(self.reserved().or(self.al).unwrap_or(0)),
             None => self.reserved().or(self.al)? + CONTEXT,
         };
         let known = self.free? + this + self.others;

@@ -58,6 +58,15 @@ pub(super) fn taken_off(raw: &str, number: u64) -> Line {
     if text.chars().all(|c| "─━═╭╮╰╯┏┓┗┛+-=".contains(c)) {
         text = "";
     }
+    // A whole line in backticks is a message in somebody's report.
+    let bare = text.trim();
+    if bare.len() > 2
+        && bare.matches('`').count() == 2
+        && bare.starts_with('`')
+        && bare.ends_with('`')
+    {
+        text = &bare[1..bare.len() - 1];
+    }
     text.clone_into(&mut line.text);
     line
 }
