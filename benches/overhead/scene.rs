@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::fake_nvml::{Calls, FakeNvml};
+use crate::fake_nvml::FakeNvml;
 use crate::measure::{Stretch, resident_mib};
 use crate::rates::Rates;
 use crate::table::Table;
@@ -179,18 +179,14 @@ fn key_to_screen(terminal: &Terminal) -> (f64, f64) {
     (times[KEYS / 2], times[KEYS - 1])
 }
 
-/// Makes GPU 3 hang, and waits until a call is caught in it.
+/// Makes GPU 3 hang, and waits until a call is caught in it: each GPU is asked every second, so after three more
+/// samples of another one the library has seen the change and GPU 3 has been asked.
 fn hang(machine: &FakeNvml, sleepers: &Sleepers) {
     machine.replace(&scenario(sleepers, Some(3)));
-    // Some milliseconds until the library has looked; a call that is made later does not come back.
-    thread::sleep(Duration::from_millis(10));
-    let before = on_third(&machine.calls());
-    machine.wait_calls("a call on GPU 3", |now| on_third(now) > before);
-}
-
-fn on_third(calls: &Calls) -> u64 {
-    let calls = calls.iter().filter(|(_, gpu, _)| *gpu == Some(3));
-    calls.map(|(.., count)| count).sum()
+    let before = machine.calls().on("memory", 0);
+    machine.wait_calls("three more samples of GPU 0", |now| {
+        now.on("memory", 0) >= before + 3
+    });
 }
 
 /// 8 busy GPUs that cost what real ones do; processes whose memory changes now and then.

@@ -138,6 +138,9 @@ impl<'a> LogReader<'a> {
         }
         let mut found = one.found.clone();
         own_process::note(&mut found);
+        if let Some(pid) = pid_of(&line.writer) {
+            found.entry("pid").or_insert_with(|| pid.into());
+        }
         let table = self.catalogue.tables.look_up(&mut found).map(Arc::from);
         let frames = traceback::frames_before(flow, lines, one.start);
         let context = slice(
@@ -206,6 +209,15 @@ fn is_same(a: &Found, b: &Found) -> bool {
         && telling.iter().all(|name| a.get(*name) == b.get(*name))
 }
 
+/// `(Worker_PP0 pid=4711)`: launchers name who wrote a line.
+fn pid_of(writer: &str) -> Option<u32> {
+    let (_, rest) = writer.split_once("pid=")?;
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest[..digits].parse().ok()
+}
+
 /// `rank_3.log`, `worker-3.out`, `attempt_0/3/stderr.log`.
 fn rank_of(file: &str) -> Option<u32> {
     let name = super::tables::base_name(file);
@@ -231,6 +243,12 @@ fn rank_of(file: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_launchers_prefix_tells_the_process() {
+        assert_eq!(pid_of("VllmWorker rank=1 pid=4711"), Some(4711));
+        assert_eq!(pid_of("rank 3"), None);
+    }
 
     #[test]
     fn a_files_name_tells_its_rank() {
