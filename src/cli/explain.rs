@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use color_eyre::Result;
 
 use super::{print, say};
-use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, judge};
+use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge};
 use crate::export::explanation;
 use crate::model::incident::Incident;
 
@@ -65,6 +65,7 @@ pub fn run(args: &Args) -> Result<u8> {
         incidents.extend(judge(catalogue, &job, &Measured::default()));
         logs.extend(job);
     }
+    fatal_first(&mut incidents);
     if args.json {
         print(&explanation::json(&incidents)?)?;
     } else if args.markdown {

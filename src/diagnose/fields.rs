@@ -82,10 +82,16 @@ fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The typed fields; what has no name there is kept beside.
+/// The typed fields; what has no name there is kept beside. A value of another kind costs its own field only.
 #[must_use]
 pub fn typed(found: &Found) -> Fields {
-    serde_json::from_value(Value::Object(found.clone())).unwrap_or_default()
+    let fits = |name: &str, value: &Value| {
+        let alone = Found::from_iter([(name.to_owned(), value.clone())]);
+        serde_json::from_value::<Fields>(Value::Object(alone)).is_ok()
+    };
+    let fitting = found.iter().filter(|(name, value)| fits(name, value));
+    let fitting: Found = fitting.map(|(n, v)| (n.clone(), v.clone())).collect();
+    serde_json::from_value(Value::Object(fitting)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -114,5 +120,14 @@ mod tests {
             read("status", " CUBLAS_STATUS_\n"),
             Some(Value::from("CUBLAS_STATUS_"))
         );
+    }
+
+    #[test]
+    fn a_figure_that_cannot_be_costs_no_other() {
+        let mut found = Found::new();
+        found.insert("gpu_index".into(), Value::from(-1));
+        found.insert("free_bytes".into(), Value::from(5));
+        let fields = typed(&found);
+        assert_eq!((fields.gpu_index, fields.free_bytes), (None, Some(5)));
     }
 }

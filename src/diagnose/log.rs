@@ -10,9 +10,12 @@ use super::text::{self, Flow, Line};
 use super::traceback::{self, Frame, Traceback};
 use super::{own_process, quote};
 use crate::model::incident::Quote;
+use crate::model::text::visible;
 
 /// Sightings kept of one log; what repeats is counted, so only a log of thousands of different failures has more.
 const MAX_SIGHTINGS: usize = 2000;
+/// A path longer than this is cut.
+const MAX_NAME: usize = 4096;
 /// Tracebacks kept of one log.
 const MAX_TRACEBACKS: usize = 200;
 /// The same thing again within this many lines is the same failure.
@@ -68,7 +71,8 @@ impl<'a> LogReader<'a> {
             catalogue,
             scanner: Scanner::default(),
             findings: LogFindings {
-                file: file.to_owned(),
+                // A name is chosen by whoever made the file.
+                file: visible(file.as_bytes(), MAX_NAME),
                 rank: rank_of(file),
                 ..LogFindings::default()
             },

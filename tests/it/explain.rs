@@ -633,3 +633,40 @@ fn the_threads_of_a_failing_kernel_are_counted_and_cost_little() {
         1
     );
 }
+
+#[test]
+fn the_name_of_a_log_is_harmless_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "rank_0\x1b[2J\x07.log", OOM);
+    for args in [
+        &[path.as_str()][..],
+        &["--json", &path],
+        &["--markdown", &path],
+    ] {
+        let text = out(&run(args));
+        assert!(
+            !text.chars().any(|c| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
+        assert!(!text.contains("\\u001b"), "{text}");
+    }
+    let missing = err(&run(&[&format!("{path}.gone")]));
+    assert!(
+        !missing.contains('\x1b') && missing.contains("no such file"),
+        "{missing:?}"
+    );
+}
+
+#[test]
+fn of_several_jobs_what_was_fatal_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let note = write(
+        &folder,
+        "a.log",
+        "NVRM: Xid (PCI:0000:3b:00): 43, pid=418, name=python, Ch 00000008\n",
+    );
+    let fatal = write(&folder, "b.log", OOM);
+    let incidents = json_of(&run(&["--json", &note, &fatal]));
+    assert_eq!(incidents["incidents"][0]["id"], "oom-fragmentation");
+    assert_eq!(incidents["incidents"][1]["fields"]["xid"], 43);
+}

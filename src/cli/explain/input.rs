@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::progress::Progress;
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
+use crate::model::text::visible;
 
 /// How much is read at once.
 const PIECE: usize = 1 << 20;
@@ -180,7 +181,7 @@ fn by_number(path: &Path) -> (String, u64, PathBuf) {
 
 fn sentence(path: &Path, error: &io::Error) -> String {
     use io::ErrorKind;
-    let path = path.display();
+    let path = visible(path.display().to_string().as_bytes(), 4096);
     match error.kind() {
         ErrorKind::NotFound => format!("{path}: there is no such file"),
         ErrorKind::PermissionDenied => format!("{path}: no permission to read it"),

@@ -50,9 +50,13 @@ pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -
             None => incidents.push(incident),
         }
     }
-    // What ended the run stands before what it survived.
-    incidents.sort_by_key(|incident| std::cmp::Reverse(incident.severity == Severity::Fatal));
+    fatal_first(&mut incidents);
     incidents
+}
+
+/// What ended a run stands before what it survived; else the order stays.
+pub fn fatal_first(incidents: &mut [Incident]) {
+    incidents.sort_by_key(|incident| incident.severity != Severity::Fatal);
 }
 
 fn is_same(a: &Incident, b: &Incident) -> bool {
