@@ -33,6 +33,8 @@ mod recording;
 mod reference;
 #[cfg(target_os = "linux")]
 mod run;
+#[cfg(target_os = "linux")]
+mod run_explained;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;

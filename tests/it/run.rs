@@ -10,33 +10,27 @@ use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tempfile::TempDir;
 
 use crate::machine::{Guarded, gputop, wait_until};
 use crate::terminal::{Launch, Terminal};
-
-const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity \
-                   of 23.69 GiB of which 1.06 GiB is free. Process 418 has 22.60 GiB memory in use. Of the allocated \
-                   memory 14.10 GiB is allocated by PyTorch, and 8.02 GiB is reserved by PyTorch but unallocated.";
-const EXPLAINED: &str = "FRAGMENTED MEMORY";
 
 /// Leader of its terminal, as an interactive shell starts it.
 fn on_terminal<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Launch {
     Launch::gputop().args(["run", "--"]).args(args)
 }
 
-fn script(text: &str) -> Launch {
+pub fn script(text: &str) -> Launch {
     on_terminal(["sh", "-c", text])
 }
 
 /// As a shell runs it that has a script to run: in the script's process group.
-fn in_a_script(text: &str) -> Launch {
+pub fn in_a_script(text: &str) -> Launch {
     let product = concat!(env!("CARGO_BIN_EXE_gputop"), " run --");
     Launch::shell(&text.replace("GPUTOP", product))
 }
 
 /// Without any terminal, in a session that has none.
-fn piped<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+pub fn piped<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new("setsid");
     command
         .args(["-w", env!("CARGO_BIN_EXE_gputop"), "run", "--"])
@@ -50,11 +44,11 @@ fn piped<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-fn output<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
+pub fn output<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     piped(args).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -599,112 +593,6 @@ fn a_terminal_that_goes_away_is_told_to_the_command() {
     });
     assert_eq!(status.unwrap().code(), Some(4), "{status:?}");
     assert_eq!(wait_file(&told), "HUP");
-}
-
-#[test]
-fn an_out_of_memory_error_is_explained_below_the_output() {
-    let fails = format!("echo step 1; echo '{OOM}' >&2; exit 1");
-    let terminal = script(&fails).size(60, 100).start();
-    assert_eq!(terminal.wait_exit().exit_code(), 1);
-    terminal.assert_restored();
-    let shown = terminal.text();
-    let explained = shown.find(EXPLAINED).unwrap_or_else(|| panic!("{shown}"));
-    assert!(shown.find("step 1").unwrap() < explained, "{shown}");
-    assert!(
-        shown.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        "{shown}"
-    );
-    assert!(shown.contains("SAID  output:2"), "{shown}");
-    // The text in a file is read from where it began.
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("train.log");
-    fs::write(
-        &file,
-        "yesterday: CUDA error: device-side assert triggered\n",
-    )
-    .unwrap();
-    let log = fs::OpenOptions::new().append(true).open(&file).unwrap();
-    let result = piped(["sh", "-c", &fails]).stderr(log).output().unwrap();
-    assert_eq!(result.status.code(), Some(1));
-    assert_eq!(text(&result.stdout), "step 1\n");
-    let log = fs::read_to_string(&file).unwrap();
-    assert!(log.contains(EXPLAINED) && !log.contains("ASSERT"), "{log}");
-    assert!(log.contains("train.log:1"), "{log}");
-}
-
-#[test]
-fn nothing_is_said_where_nothing_is_wrong_or_nothing_was_found() {
-    for line in [
-        format!("echo '{OOM}'; exit 0"),
-        "echo 'KeyError: labels' >&2; exit 1".to_owned(),
-        "kill -TERM $$".to_owned(),
-    ] {
-        let terminal = script(&line).size(60, 200).start();
-        terminal.wait_exit();
-        let bare = Launch::program("bash")
-            .args(["-c", &line])
-            .size(60, 200)
-            .start();
-        bare.wait_exit();
-        assert_eq!(terminal.text(), bare.text());
-    }
-    // A pipe is not read, so there is nothing to say.
-    let result = output(["sh", "-c", &format!("echo '{OOM}' >&2; exit 1")]);
-    assert_eq!(text(&result.stderr), format!("{OOM}\n"));
-}
-
-#[test]
-fn signal_9_is_said_to_be_the_hosts_memory() {
-    let result = output(["sh", "-c", "kill -9 $$"]);
-    assert_eq!(result.status.code(), Some(137));
-    assert!(
-        text(&result.stderr).contains("host-oom-killer"),
-        "{}",
-        text(&result.stderr)
-    );
-}
-
-/// One rank of a job on a terminal.
-fn rank(home: &TempDir, number: u32, line: &str) -> Launch {
-    in_a_script(&format!("GPUTOP sh -c \"{line}\"; true"))
-        .env("XDG_RUNTIME_DIR", home.path())
-        .env("RANK", number.to_string())
-        .env("WORLD_SIZE", "3")
-        .size(60, 160)
-}
-
-#[test]
-fn of_many_ranks_the_first_that_fails_explains() {
-    let home = tempfile::tempdir().unwrap();
-    let one = format!("GPUTOP sh -c \"echo '{OOM}'; exit 1\"");
-    let job =
-        format!("RANK=0 {one}; echo BETWEEN; RANK=1 {one}; RANK=2 GPUTOP sh -c 'exit 3'; true");
-    let terminal = in_a_script(&job)
-        .env("XDG_RUNTIME_DIR", home.path())
-        .env("WORLD_SIZE", "3")
-        .size(90, 200)
-        .start();
-    terminal.wait_exit();
-    let shown = terminal.text();
-    let (first, others) = shown
-        .split_once("BETWEEN")
-        .unwrap_or_else(|| panic!("{shown}"));
-    assert!(first.contains(EXPLAINED), "{shown}");
-    assert!(!others.contains(EXPLAINED), "{shown}");
-    let said: Vec<&str> = others
-        .lines()
-        .filter(|line| line.starts_with("gputop:"))
-        .collect();
-    assert_eq!(said.len(), 1, "{shown}");
-    assert!(
-        said[0].contains("rank 1 failed too (exit 1, oom-")
-            && said[0].contains("rank 0 failed first"),
-        "{shown}"
-    );
-    // Another job with the same ranks explains anew: its launcher is another.
-    let again = rank(&home, 1, &format!("echo '{OOM}'; exit 1")).start();
-    again.wait_exit();
-    assert!(again.text().contains(EXPLAINED), "{}", again.text());
 }
 
 #[test]
