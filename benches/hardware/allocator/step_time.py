@@ -48,7 +48,7 @@ class Training:
 def measure(training, gputop, is_read):
     if is_read:
         open_memory_screen(gputop)
-    median = statistics.median(training.milliseconds(25) for _ in range(6))
+    median = statistics.median(training.milliseconds(12) for _ in range(6))
     if is_read:
         tmux("kill-server")
         time.sleep(0.3)
