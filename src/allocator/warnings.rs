@@ -104,8 +104,12 @@ impl Watch {
 
     /// What there is to say, the worst first.
     pub fn notes(&self) -> Vec<Note> {
-        let samples: Vec<Sample> = self.samples.iter().copied().collect();
-        notes(&samples)
+        notes(&self.samples())
+    }
+
+    /// One a second at most, oldest first.
+    pub fn samples(&self) -> Vec<Sample> {
+        self.samples.iter().copied().collect()
     }
 }
 
@@ -224,7 +228,7 @@ fn is_flat(samples: &[Sample], most: Bytes) -> bool {
 
 /// Longer than a step of most programs, so that each window has seen the low point of one.
 const WINDOW: Millis = Millis(10_000);
-/// Four minutes.
+/// Four minutes of them.
 const LEAST_WINDOWS: usize = 24;
 /// A low point only counts when memory did not fall below it for a minute after.
 const CONFIRM: usize = 6;
@@ -233,11 +237,11 @@ const PARTS: usize = 4;
 /// Less is noise.
 const LEAST_RISE: Bytes = Bytes::mib(64);
 
-/// The least and the greatest allocated of each window of ten seconds, the unfinished last one left out.
-fn windows(samples: &[Sample]) -> Vec<(Mono, Bytes, Bytes)> {
+/// The least and the greatest allocated of each window, the unfinished last one left out.
+fn windows(samples: &[Sample], width: Millis) -> Vec<(Mono, Bytes, Bytes)> {
     let mut windows: Vec<(Mono, Bytes, Bytes)> = Vec::new();
     for sample in samples {
-        let start = Mono(sample.at.0 / WINDOW.0 * WINDOW.0);
+        let start = Mono(sample.at.0 / width.0 * width.0);
         let (low, high) = sample.allocated;
         match windows.last_mut() {
             Some(last) if last.0 == start => {
@@ -251,10 +255,18 @@ fn windows(samples: &[Sample]) -> Vec<(Mono, Bytes, Bytes)> {
     windows
 }
 
-/// Memory that something keeps at every step: the low points climb, minute after minute, while tensors come and go
-/// above them. Loading a model climbs too, but nothing goes; a phase of evaluation is a step, and comes down again.
-fn low_water(samples: &[Sample]) -> Option<Note> {
-    let windows = windows(samples);
+/// Low points of allocated that climb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    pub since: Mono,
+    pub first: Bytes,
+    pub last: Bytes,
+    pub a_minute: Bytes,
+}
+
+/// Memory that something keeps at every step: the low points climb, all the time, while tensors come and go above
+/// them. Loading a model climbs too, but nothing goes; a phase of evaluation is a step, and comes down again.
+fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     let count = windows.len().checked_sub(CONFIRM)?;
     if windows.len() < LEAST_WINDOWS {
         return None;
@@ -271,21 +283,78 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
         let at = |n: usize| floor[n * (count - 1) / PARTS].0;
         at(part + 1).saturating_sub(at(part)) >= rise / (PARTS as u64 * 4)
     });
-    if rise < least || !climbs || !comes_and_goes(&windows) {
+    if rise < least || !climbs || !comes_and_goes(windows) {
         return None;
     }
-    let minutes = windows[count - 1].0.since(windows[0].0).0.max(1);
-    let per_minute = u128::from(rise) * 60_000 / u128::from(minutes);
+    let length = windows[count - 1].0.since(windows[0].0).0.max(1);
+    let a_minute = u128::from(rise) * 60_000 / u128::from(length);
+    Some(Growth {
+        since: windows[0].0,
+        first,
+        last,
+        a_minute: Bytes(u64::try_from(a_minute).unwrap_or(u64::MAX)),
+    })
+}
+
+fn low_water(samples: &[Sample]) -> Option<Note> {
+    let growth = growth(&windows(samples, WINDOW))?;
     Some(Note {
         kind: NoteKind::LowWaterRising,
         text: format!(
             "the low point of allocated rose from {} to {} GiB, {} a minute: each step keeps something",
-            gib(first),
-            gib(last),
-            Bytes(u64::try_from(per_minute).unwrap_or(u64::MAX)).short()
+            gib(growth.first),
+            gib(growth.last),
+            growth.a_minute.short()
         ),
-        since: windows[0].0,
+        since: growth.since,
     })
+}
+
+/// What the time before a failure was like; for a note all of it must be surer, since nothing has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Before {
+    /// How long it was watched.
+    pub watched: Millis,
+    /// The climb of the low points; `None` where they did not climb, or where too little was seen.
+    pub growth: Option<Growth>,
+    /// Enough was seen to tell whether they climbed.
+    pub is_growth_known: bool,
+    /// The greatest allocated of a usual window, as the median of them.
+    pub usual_peak: Option<Bytes>,
+    /// Allocated came down again at least once: a step was finished.
+    pub came_down: bool,
+    /// How often the cache was flushed to make room.
+    pub retries: u64,
+}
+
+/// `samples` of one pool, oldest first, up to its failure.
+pub fn before(samples: &[Sample]) -> Before {
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return Before::default();
+    };
+    let watched = last.at.since(first.at);
+    // A run that fails in its first minutes has shorter windows, as many as it takes to tell.
+    let width = Millis((watched.0 / 40).clamp(1_000, WINDOW.0));
+    let windows = windows(samples, width);
+    let mut peaks: Vec<Bytes> = windows.iter().map(|w| w.2).collect();
+    peaks.pop();
+    peaks.sort_unstable();
+    let usual_peak = (peaks.len() >= 5).then(|| peaks[peaks.len() / 2]);
+    // A tenth: what is freed between two layers is no finished step.
+    let mut most = Bytes(0);
+    let came_down = samples.iter().any(|sample| {
+        let fell = sample.allocated.0.0 < most.0 - most.0 / 10;
+        most = most.max(sample.allocated.1);
+        fell
+    });
+    Before {
+        watched,
+        growth: growth(&windows),
+        is_growth_known: windows.len() >= LEAST_WINDOWS,
+        usual_peak,
+        came_down,
+        retries: rise(samples, |s| s.retries).map_or(0, |(_, rose, _)| rose),
+    }
 }
 
 /// In most windows allocated fell again after it rose.

@@ -16,6 +16,7 @@ mod expression;
 pub mod fields;
 mod guard;
 pub mod judge;
+pub mod live;
 pub mod log;
 mod needle;
 mod own_process;

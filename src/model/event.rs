@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::gpu::HealthState;
+use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
@@ -94,11 +95,18 @@ pub struct Xid {
     pub text: Reading<String>,
 }
 
+/// The allocator counted failed allocations, each an `OutOfMemoryError` that the program may have caught.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OomsRose {
     pub before: u64,
     pub after: u64,
+    /// The device's number inside the process.
+    pub ordinal: u32,
+    /// The last sample before; it failed after this, and before the event's moment.
+    pub since: Mono,
+    /// The pool in the sample that saw it, with the least and the greatest since the frame before.
+    pub stats: PoolStats,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

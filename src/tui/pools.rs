@@ -4,35 +4,13 @@ use std::collections::HashMap;
 
 use crate::allocator::config::Config;
 use crate::allocator::fits::Around;
-use crate::model::accounting::is_on;
 use crate::model::frame::Frame;
-use crate::model::gpu::{Gpu, GpuProcess};
+use crate::model::gpu::Gpu;
+pub use crate::model::place::{gpu_of, listed};
 use crate::model::pool::{Allocator, Pool, Unread};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::Bytes;
-
-/// The GPU a pool is on. Where the reader could not tell, the only GPU that lists the process is it.
-pub fn gpu_of<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Gpu> {
-    match pool.gpu.value() {
-        Some(uuid) => frame.gpus.iter().find(|gpu| is_on(gpu, uuid)),
-        None => {
-            let mut on = frame
-                .gpus
-                .iter()
-                .filter(|gpu| listed(gpu, pool.process).is_some());
-            on.next().filter(|_| on.next().is_none())
-        }
-    }
-}
-
-/// The driver's entry of a process on a GPU.
-pub fn listed(gpu: &Gpu, process: ProcessKey) -> Option<&GpuProcess> {
-    gpu.processes
-        .value()?
-        .iter()
-        .find(|listed| listed.process == Some(process))
-}
 
 /// Where in a frame's list the pools of each process are: looked up for every row, so not searched for.
 pub struct Index<'f> {

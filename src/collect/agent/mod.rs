@@ -25,11 +25,11 @@ use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Wanted};
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::{Event, Exit, HealthChange, Observation};
+use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
-use crate::model::pool::{PoolMap, Pools};
+use crate::model::pool::{Pool, PoolMap, Pools};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::signal::{Signal, Signalled};
@@ -58,6 +58,8 @@ pub enum Section {
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
     Map(Result<PoolMap, Missing>),
+    /// Allocations of a watched process failed.
+    Ooms(Box<Rise>),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -115,8 +117,13 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         stack_feed.push(Update::Stacks(key, Arc::new(stack)));
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
-    let at_rise = python.clone();
-    sampler.alert(move |rise| at_rise.take(wanted_at(&rise)));
+    let (at_rise, to_agent) = (python.clone(), sections.clone());
+    sampler.alert(move |rise| {
+        at_rise.take(wanted_at(&rise));
+        if rise.is_oom() {
+            let _ = to_agent.send(Section::Ooms(Box::new(rise)));
+        }
+    });
     let agent = Agent {
         feed,
         sampler,
@@ -301,6 +308,7 @@ impl Agent {
             // A map that could not be read is among the unread, with its reason.
             Section::Map(Err(_)) => {}
             Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
+            Section::Ooms(rise) => self.announce_ooms(*rise),
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }
@@ -617,6 +625,23 @@ impl Agent {
         self.announce(Some(key), None, Observation::Exit(exit));
     }
 
+    fn announce_ooms(&mut self, rise: Rise) {
+        let Some((before, after)) = rise.ooms else {
+            return;
+        };
+        let is_it = |pool: &&Pool| pool.process == rise.process && pool.ordinal == rise.ordinal;
+        let pool = self.pools.list.iter().find(is_it);
+        let gpu = pool.and_then(|pool| pool.gpu.value().cloned());
+        let rose = OomsRose {
+            before,
+            after,
+            ordinal: rise.ordinal,
+            since: rise.since,
+            stats: rise.stats,
+        };
+        self.announce(Some(rise.process), gpu, Observation::Ooms(rose));
+    }
+
     fn announce_health(&mut self, gpu: &GpuUuid, health: &Health) {
         let change = HealthChange {
             state: health.state,
@@ -650,7 +675,7 @@ impl Agent {
 fn wanted_at(rise: &Rise) -> Wanted {
     Wanted {
         process: rise.process,
-        why: if rise.is_oom {
+        why: if rise.is_oom() {
             StackWhy::Oom
         } else {
             StackWhy::NewMaximum

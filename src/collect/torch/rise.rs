@@ -13,15 +13,23 @@ const STEP: Bytes = Bytes(64 << 20);
 const PAUSE: Millis = Millis(10_000);
 const PAUSE_OOM: Millis = Millis(1_000);
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rise {
     pub process: ProcessKey,
     pub ordinal: u32,
-    /// An allocation failed; otherwise a maximum.
-    pub is_oom: bool,
+    /// `num_ooms` as it was told last, and now: allocations failed. Otherwise it is a maximum.
+    pub ooms: Option<(u64, u64)>,
     /// The last sample before it.
     pub since: Mono,
     pub allocated: Bytes,
+    /// The pool as it is handed out, at the sample that saw it.
+    pub stats: PoolStats,
+}
+
+impl Rise {
+    pub fn is_oom(&self) -> bool {
+        self.ooms.is_some()
+    }
 }
 
 /// The heights of one pool.
@@ -31,7 +39,9 @@ pub struct Level {
     highest: Bytes,
     /// What was told last, or what was there from the start.
     marked: Bytes,
-    ooms: u64,
+    ooms_told: u64,
+    /// The last sample before the failures that are not told yet.
+    ooms_since: Option<Mono>,
     rise: Option<Rise>,
 }
 
@@ -42,8 +52,8 @@ impl Level {
             last: now,
             highest: now,
             marked: now,
-            ooms: first.num_ooms,
-            rise: None,
+            ooms_told: first.num_ooms,
+            ..Self::default()
         }
     }
 
@@ -54,17 +64,19 @@ impl Level {
         let is_above = now.0 >= enough;
         let rose = is_above && (self.last.0 < enough || now > self.highest);
         // The counter goes back when the program resets it.
-        let is_oom = stats.num_ooms > self.ooms;
-        self.rise = (is_oom || rose).then(|| Rise {
+        self.ooms_told = self.ooms_told.min(stats.num_ooms);
+        let ooms = (stats.num_ooms > self.ooms_told).then_some((self.ooms_told, stats.num_ooms));
+        self.ooms_since = ooms.map(|_| self.ooms_since.unwrap_or(since));
+        self.rise = (ooms.is_some() || rose).then(|| Rise {
             process: ProcessKey::default(),
             ordinal,
-            is_oom,
-            since,
+            ooms,
+            since: self.ooms_since.unwrap_or(since),
             allocated: now,
+            stats: PoolStats::default(),
         });
         self.last = now;
         self.highest = self.highest.max(now);
-        self.ooms = stats.num_ooms;
     }
 
     pub fn take_rise(&mut self, process: ProcessKey) -> Option<Rise> {
@@ -72,8 +84,12 @@ impl Level {
         Some(Rise { process, ..rise })
     }
 
-    pub fn mark(&mut self, told: Bytes) {
-        self.marked = self.marked.max(told);
+    /// It was told, and is not told again.
+    pub fn mark(&mut self, told: &Rise) {
+        self.marked = self.marked.max(told.allocated);
+        if let Some((_, ooms)) = told.ooms {
+            self.ooms_told = ooms;
+        }
     }
 }
 
@@ -83,7 +99,7 @@ pub struct Told(Option<Mono>);
 
 impl Told {
     pub fn tell(&mut self, rise: &Rise, now: Mono) -> bool {
-        let pause = if rise.is_oom { PAUSE_OOM } else { PAUSE };
+        let pause = if rise.is_oom() { PAUSE_OOM } else { PAUSE };
         if self.0.is_some_and(|told| now.since(told) < pause) {
             return false;
         }
@@ -101,6 +117,17 @@ mod tests {
         Bytes(n << 20)
     }
 
+    fn told(allocated: Bytes, ooms: Option<(u64, u64)>) -> Rise {
+        Rise {
+            process: ProcessKey::default(),
+            ordinal: 0,
+            ooms,
+            since: Mono(0),
+            allocated,
+            stats: PoolStats::default(),
+        }
+    }
+
     fn rises(level: &mut Level, samples: &[(u64, u64)]) -> Vec<Option<(bool, u64)>> {
         let stats = |&(allocated, num_ooms): &(u64, u64)| PoolStats {
             allocated: Sampled::new(mib(allocated)),
@@ -110,60 +137,75 @@ mod tests {
         let one = |sample| {
             level.next(&stats(sample), Mono(0), 0);
             let rise = level.take_rise(ProcessKey::default())?;
-            Some((rise.is_oom, rise.allocated.0 >> 20))
+            Some((rise.is_oom(), rise.allocated.0 >> 20))
         };
         samples.iter().map(one).collect()
     }
 
     #[test]
-    fn a_maximum_is_told_once_by_a_step_and_an_oom_each_time() {
+    fn a_maximum_is_told_once_by_a_step() {
         let mut level = Level::default();
         assert_eq!(rises(&mut level, &[(10, 0), (63, 0)]), [None, None]);
         assert_eq!(rises(&mut level, &[(64, 0)]), [Some((false, 64))]);
-        level.mark(mib(64));
+        level.mark(&told(mib(64), None));
         assert_eq!(rises(&mut level, &[(127, 0), (9, 0)]), [None, None]);
         assert_eq!(rises(&mut level, &[(9_000, 0)]), [Some((false, 9_000))]);
-        level.mark(mib(9_000));
+        level.mark(&told(mib(9_000), None));
         // 64 MiB are not 1 % of it.
         assert_eq!(rises(&mut level, &[(9_064, 0)]), [None]);
         assert_eq!(rises(&mut level, &[(9_090, 0)]), [Some((false, 9_090))]);
+    }
+
+    #[test]
+    fn an_oom_stays_to_be_told_until_it_is_and_a_reset_is_none() {
+        let mut level = Level::default();
+        let ooms = rises(&mut level, &[(5, 0), (5, 1), (5, 3)]);
+        assert_eq!(ooms, [None, Some((true, 5)), Some((true, 5))]);
+        level.mark(&told(mib(5), Some((0, 3))));
         // The counter is reset, and rises again.
-        let ooms = rises(&mut level, &[(5, 1), (5, 1), (5, 0), (5, 1)]);
-        assert_eq!(ooms, [Some((true, 5)), None, None, Some((true, 5))]);
+        let ooms = rises(&mut level, &[(5, 3), (5, 0), (5, 1)]);
+        assert_eq!(ooms, [None, None, Some((true, 5))]);
+    }
+
+    #[test]
+    fn an_oom_that_is_told_late_says_when_it_was_not_there_yet() {
+        let mut level = Level::default();
+        let stats = |num_ooms| PoolStats {
+            num_ooms,
+            ..PoolStats::default()
+        };
+        for (since, ooms) in [(50, 0), (100, 1), (150, 2)] {
+            level.next(&stats(ooms), Mono(since), 0);
+        }
+        let rise = level.take_rise(ProcessKey::default()).unwrap();
+        assert_eq!((rise.ooms, rise.since), (Some((0, 2)), Mono(100)));
     }
 
     #[test]
     fn a_maximum_that_could_not_be_told_is_told_in_a_later_step() {
         let mut level = Level::default();
-        level.mark(mib(100));
+        level.mark(&told(mib(100), None));
         let step = [(500, 0), (1_000, 0), (995, 0), (200, 0)];
-        let told = [Some((false, 500)), Some((false, 1_000)), None, None];
-        assert_eq!(rises(&mut level, &step), told);
+        let first = [Some((false, 500)), Some((false, 1_000)), None, None];
+        assert_eq!(rises(&mut level, &step), first);
         let again = [None, Some((false, 1_000)), None, None];
         assert_eq!(rises(&mut level, &step), again);
-        level.mark(mib(1_000));
+        level.mark(&told(mib(1_000), None));
         assert_eq!(rises(&mut level, &step), [None; 4]);
     }
 
     #[test]
     fn a_process_is_told_of_once_in_ten_seconds() {
-        let rise = |is_oom| Rise {
-            process: ProcessKey::default(),
-            ordinal: 0,
-            is_oom,
-            since: Mono(0),
-            allocated: Bytes(0),
-        };
-        let mut told = Told::default();
-        let told: Vec<_> = [
+        let mut at = Told::default();
+        let answers: Vec<_> = [
             (0, false),
             (900, true),
             (1_000, true),
             (10_999, false),
             (11_000, false),
         ]
-        .map(|(at, is_oom)| told.tell(&rise(is_oom), Mono(at)))
+        .map(|(now, is_oom)| at.tell(&told(Bytes(0), is_oom.then_some((0, 1))), Mono(now)))
         .into();
-        assert_eq!(told, [true, false, true, false, true]);
+        assert_eq!(answers, [true, false, true, false, true]);
     }
 }

@@ -190,16 +190,20 @@ impl Watched {
             let is_new = sampling.pool.at == now;
             sampling.level.take_rise(self.key).filter(|_| is_new)
         });
-        let rise = rises.max_by_key(|rise| (rise.is_oom, rise.allocated))?;
-        let is_told = self.told.tell(&rise, now);
-        let sampling = self
-            .pools
-            .iter_mut()
-            .find(|s| s.pool.ordinal == rise.ordinal);
-        if is_told && let Some(sampling) = sampling {
-            sampling.level.mark(rise.allocated);
+        let mut rise = rises.max_by_key(|rise| (rise.is_oom(), rise.allocated))?;
+        if !self.told.tell(&rise, now) {
+            return None;
         }
-        is_told.then_some(rise)
+        let mut pools = self.pools.iter_mut();
+        let sampling = pools.find(|s| s.pool.ordinal == rise.ordinal)?;
+        sampling.level.mark(&rise);
+        rise.stats = sampling.pool.stats.clone();
+        if rise.is_oom()
+            && let State::Attached(attached) = &mut self.state
+        {
+            rise.stats.largest_free_block = attached.largest_free_block(rise.ordinal);
+        }
+        Some(rise)
     }
 
     /// A look at all devices, which also sees whether it still is that process's allocator.

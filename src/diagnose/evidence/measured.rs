@@ -19,10 +19,15 @@ pub struct Measured {
     pub spike: Option<f64>,
     /// Optimizer steps done.
     pub steps: Option<u64>,
+    /// Allocated had come down before, as it does after a step; `Some(false)` only for a process that was watched from
+    /// its beginning.
+    pub came_down: Option<bool>,
     /// How often the allocator flushed its cache in the minutes before.
     pub retries: Option<u64>,
     /// The largest free block of the cache at the failure.
     pub largest_hole: Option<Bytes>,
+    /// More than this was wanted: it would have been there in one piece.
+    pub wanted_over: Option<Bytes>,
     /// What other processes on the GPU took in the minute before.
     pub others_grew: Option<Bytes>,
 }
@@ -94,7 +99,11 @@ fn first_step(case: &Case<'_>) -> Finding {
     match case.measured.steps {
         Some(steps) if steps <= 1 => Finding::For(format!("{steps} steps were done")),
         Some(steps) => Finding::Against(format!("{steps} steps were done before")),
-        None => Finding::Silent,
+        None => match case.measured.came_down {
+            Some(false) => Finding::For("allocated had only risen since the program began".into()),
+            Some(true) => Finding::Against("allocated had come down after steps before".into()),
+            None => Finding::Silent,
+        },
     }
 }
 

@@ -95,6 +95,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 /// The figures by their short names; each only where the text holds it.
 struct Oom {
     req: Option<u64>,
+    /// What was wanted is not known, but that it is more than this.
+    over: Option<u64>,
     tot: Option<u64>,
     free: Option<u64>,
     al: Option<u64>,
@@ -114,8 +116,10 @@ impl Oom {
         let others = others.map_or(0, |all| {
             all.iter().filter_map(|p| p["bytes"].as_u64()).sum()
         });
+        let req = get("requested_bytes");
         Self {
-            req: get("requested_bytes"),
+            req,
+            over: case.measured.wanted_over.map(|b| b.0).filter(|_| req.is_none()),
             tot: get("total_bytes"),
             free: get("free_bytes"),
             al,
@@ -191,7 +195,7 @@ fn free_suffices(case: &Case<'_>) -> Finding {
 
 /// The holes alone would do, and are a share of the cache that is worth a change.
 fn fragmented(oom: &Oom) -> Option<bool> {
-    let (req, ru) = (oom.req?, oom.ru?);
+    let (req, ru) = (oom.req.or(oom.over)?, oom.ru?);
     Some(ru >= req && ru.saturating_mul(4) >= oom.reserved()?)
 }
 
@@ -199,11 +203,11 @@ fn holes_suffice(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     match fragmented(&oom) {
         Some(true) => when(Some(true), || {
-            Some(format!(
-                "{} idle in pieces >= {} wanted",
-                b(oom.ru?),
-                b(oom.req?)
-            ))
+            let (idle, wanted) = (b(oom.ru?), oom.req.map(b));
+            Some(match wanted {
+                Some(wanted) => format!("{idle} idle in pieces >= {wanted} wanted"),
+                None => format!("{idle} idle in pieces, more than {} wanted", b(oom.over?)),
+            })
         }),
         _ => compaction_fails_against(&oom),
     }

@@ -1,0 +1,444 @@
+//! One failure as it becomes known: what was observed of its processes, and what that means now.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use super::figures::Figures;
+use super::group::Group;
+use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
+use crate::diagnose::catalogue::Catalogue;
+use crate::diagnose::evidence::Measured;
+use crate::diagnose::judge;
+use crate::diagnose::log::{LogFindings, LogReader, Sighting};
+use crate::diagnose::traceback::Frame;
+use crate::model::event::{Event, Exit, LogExcerpt, Observation, Xid};
+use crate::model::gpu::Gpu;
+use crate::model::incident::{DetectedBy, Incident, Severity};
+use crate::model::process::{Process, ProcessKey};
+use crate::model::stack::PythonStack;
+use crate::model::text::visible;
+use crate::model::units::{GpuUuid, Mono, UnixMillis};
+
+/// Text that is kept for one case.
+const MOST_TEXT: usize = 256 << 10;
+/// The stack of an allocation that a library tried and let fail: it looks for the fastest algorithm that fits.
+const SEARCHES: &[(&str, &str)] = &[("conv.py", "_conv_forward"), ("", "autotune"), ("", "benchmark")];
+/// Stands where the bus of a GPU is not known.
+const NO_BUS: &str = "ffff:ff:ff";
+/// A message makes it certain that PyTorch raised; a counter does not say what of.
+const WITHOUT_TEXT: f64 = 0.8;
+
+#[derive(Debug)]
+pub struct Case {
+    key: CaseKey,
+    group: Group,
+    time: UnixMillis,
+    last: Mono,
+    members: BTreeMap<ProcessKey, Member>,
+    xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
+    told: Option<Revision>,
+    /// The severity was told as of a process that lives.
+    is_settled: bool,
+    again: u32,
+    again_of: Option<CaseKey>,
+}
+
+/// What was observed of one process.
+#[derive(Debug, Default)]
+struct Member {
+    last: Mono,
+    texts: Vec<Text>,
+    ooms: Option<(Figures, u64)>,
+    measured: Measured,
+    frames: Vec<Frame>,
+    /// A library was looking for an algorithm when memory ran out.
+    is_search: bool,
+    exit: Option<Exit>,
+}
+
+#[derive(Debug)]
+struct Text {
+    file: String,
+    first_line: u64,
+    text: String,
+}
+
+impl Case {
+    pub fn new(key: CaseKey, group: Group, time: UnixMillis) -> Self {
+        Self {
+            last: key.first,
+            key,
+            group,
+            time,
+            members: BTreeMap::new(),
+            xids: Vec::new(),
+            told: None,
+            is_settled: false,
+            again: 0,
+            again_of: None,
+        }
+    }
+
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    pub fn last_at(&self) -> Mono {
+        self.last
+    }
+
+    pub fn last_of(&self, process: ProcessKey) -> Mono {
+        self.members.get(&process).map_or(Mono(0), |m| m.last)
+    }
+
+    pub fn processes(&self) -> impl Iterator<Item = ProcessKey> + '_ {
+        self.members.keys().copied()
+    }
+
+    pub fn has_oom_of(&self, process: ProcessKey) -> bool {
+        self.members
+            .get(&process)
+            .is_some_and(|member| member.ooms.is_some())
+    }
+
+    /// What failed in one rank makes the others fail much later.
+    pub fn is_fatal_for_others(&self, event: &Event) -> bool {
+        let is_rank = !matches!(self.group, Group::Process(_) | Group::Gpu(_) | Group::Host);
+        let is_other = event.process != self.key.process;
+        let told = self.told.as_ref();
+        is_rank && is_other && told.is_some_and(|t| t.incident.severity == Severity::Fatal)
+    }
+
+    /// The time has come to say that the process survived it.
+    pub fn settles(&mut self, now: Mono) -> bool {
+        let is_due = !self.is_settled && now.since(self.last) > TOGETHER;
+        self.is_settled |= is_due;
+        is_due && self.told.is_some()
+    }
+
+    pub fn is_over(&self, now: Mono) -> bool {
+        now.since(self.last) > OTHER_RANKS.max(AGAIN)
+    }
+
+    pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<Figures>)>) {
+        self.last = self.last.max(event.mono);
+        if let Observation::Xid(xid) = &event.observation {
+            self.add_xid(event, xid);
+        }
+        let Some(process) = event.process else { return };
+        let member = self.members.entry(process).or_default();
+        member.last = member.last.max(event.mono);
+        let (measured, figures) = known.unwrap_or_default();
+        // What comes after the failure is measured on a process that is going down.
+        if member.measured == Measured::default() || figures.is_some() {
+            member.measured = measured;
+        }
+        match &event.observation {
+            Observation::Ooms(rose) => {
+                let failed = rose.after.saturating_sub(rose.before).max(1);
+                let before = member.ooms.take();
+                let count = before.as_ref().map_or(0, |(_, count)| *count);
+                let figures = before.map(|(first, _)| first).or(figures);
+                member.ooms = Some((figures.unwrap_or_default(), count + failed));
+            }
+            Observation::Log(excerpt) => member.read(excerpt),
+            Observation::Exit(exit) => member.exit = Some(exit.clone()),
+            _ => {}
+        }
+    }
+
+    fn add_xid(&mut self, event: &Event, xid: &Xid) {
+        let entry = (event.process, event.gpu.clone(), xid.clone());
+        // The number comes from the driver at once, the kernel's words a moment later.
+        let same = self.xids.iter_mut().find(|(_, gpu, known)| {
+            known.number == xid.number && *gpu == event.gpu && known.text.value().is_none()
+        });
+        match same {
+            Some(known) => *known = entry,
+            None => self.xids.push(entry),
+        }
+    }
+
+    pub fn stack(&mut self, stack: &PythonStack) {
+        let Some(member) = self.members.get_mut(&stack.process) else {
+            return;
+        };
+        let Some(thread) = stack.main() else { return };
+        let frames = thread.frames.iter();
+        let is_search = |frame: &crate::model::stack::StackFrame| {
+            SEARCHES
+                .iter()
+                .any(|(file, function)| frame.file.ends_with(file) && frame.function.contains(function))
+        };
+        member.is_search = thread.frames.iter().take(6).any(is_search);
+        member.frames = frames
+            .rev()
+            .map(|frame| Frame {
+                file: frame.file.clone(),
+                line: frame.line,
+                function: frame.function.clone(),
+                code: None,
+            })
+            .collect();
+    }
+
+    pub fn tell(&mut self, revision: &Revision) {
+        self.told = Some(revision.clone());
+    }
+
+    /// `later` is the same failure once more, in a program that survives it.
+    pub fn is_repeated_by(&self, later: &Revision) -> bool {
+        let survived = |revision: &Revision| revision.incident.severity != Severity::Fatal;
+        self.again_of.is_none()
+            && later.at.since(self.last) <= AGAIN
+            && survived(later)
+            && self.told.as_ref().is_some_and(|told| {
+                survived(told)
+                    && told.incident.id == later.incident.id
+                    && told.incident.at == later.incident.at
+                    && told.processes == later.processes
+            })
+    }
+
+    /// Counts `later`, whose `revision` becomes one of this case.
+    pub fn repeat(&mut self, later: &mut Self, revision: &mut Revision) {
+        if later.again_of.is_none() {
+            later.again_of = Some(self.key.clone());
+            self.again += 1;
+        }
+        self.last = self.last.max(later.last);
+        revision.key = self.key.clone();
+        let first = self.told.as_ref().map_or(1, |told| told.incident.count.max(1));
+        revision.incident.count = first.max(revision.incident.count + self.again);
+    }
+
+    /// What is concluded now; `None` while there is nothing to say.
+    pub fn judge(
+        &self,
+        catalogue: &Catalogue,
+        known: &HashMap<ProcessKey, Process>,
+        gpus: &[Gpu],
+        now: Mono,
+    ) -> Option<Revision> {
+        let incident = self
+            .by_text(catalogue, known, gpus)
+            .or_else(|| self.by_figures(catalogue, known))?;
+        let time = jiff::Timestamp::from_millisecond(self.time.0);
+        Some(Revision {
+            key: self.key.clone(),
+            incident: Incident {
+                severity: self.severity(&incident, now),
+                time: time.ok().map(|time| time.to_string()),
+                ..incident
+            },
+            at: self.key.first,
+            time: self.time,
+            processes: self.processes().collect(),
+            excerpt: self.excerpt(),
+        })
+    }
+
+    /// As `explain` would judge the text, with what was measured beside it.
+    fn by_text(
+        &self,
+        catalogue: &Catalogue,
+        known: &HashMap<ProcessKey, Process>,
+        gpus: &[Gpu],
+    ) -> Option<Incident> {
+        let mut logs = Vec::new();
+        for (key, member) in &self.members {
+            let rank = known.get(key).and_then(|p| p.rank.get());
+            logs.extend(member.findings(catalogue, *key, rank));
+        }
+        let kernel = self.kernel_lines(gpus);
+        if !kernel.is_empty() {
+            let mut reader = LogReader::new(catalogue, "kernel log");
+            reader.push(kernel.as_bytes());
+            logs.push(reader.finish());
+        }
+        if logs.iter().all(|log| log.sightings.is_empty()) {
+            return None;
+        }
+        let mut incident = judge(catalogue, &logs, &self.measured()).into_iter().next()?;
+        if incident.log.as_ref().is_some_and(|log| log.file == "kernel log") {
+            let by_xid = incident.fields.xid.is_some();
+            incident.detected_by = if by_xid { DetectedBy::Xid } else { DetectedBy::Exit };
+            incident.log = None;
+            let bus = &mut incident.fields.pci_bus;
+            *bus = bus.take().filter(|bus| bus != NO_BUS);
+        }
+        Some(incident)
+    }
+
+    /// The lines that the kernel wrote; where only the number of an Xid is known, the line it would have written.
+    fn kernel_lines(&self, gpus: &[Gpu]) -> String {
+        let mut lines = String::new();
+        for (process, gpu, xid) in &self.xids {
+            match xid.text.value() {
+                Some(text) => lines.push_str(text),
+                None => {
+                    let bus = gpus.iter().find(|g| Some(&g.uuid) == gpu.as_ref());
+                    let bus = bus.and_then(|g| g.board.pci_bus.value().cloned());
+                    let bus = bus.unwrap_or_else(|| NO_BUS.into());
+                    let _ = write!(lines, "NVRM: Xid (PCI:{bus}): {}", xid.number);
+                    if let Some(process) = process {
+                        let _ = write!(lines, ", pid={}", process.pid);
+                    }
+                }
+            }
+            lines.push('\n');
+        }
+        for member in self.members.values() {
+            if let Some(text) = member.exit.as_ref().and_then(host_killer) {
+                lines.push_str(&text);
+                lines.push('\n');
+            }
+        }
+        lines
+    }
+
+    /// A counter that rose, and nothing said.
+    fn by_figures(
+        &self,
+        catalogue: &Catalogue,
+        known: &HashMap<ProcessKey, Process>,
+    ) -> Option<Incident> {
+        let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
+        let (key, member) = failed.next()?;
+        let (figures, count) = member.ooms.as_ref()?;
+        let card = catalogue.cards.iter().position(|c| c.id == "oom-capacity")?;
+        let sighting = Sighting {
+            card,
+            weak: false,
+            count: u32::try_from(*count).unwrap_or(u32::MAX),
+            found: figures.found(*key),
+            table: None,
+            first_line: 1,
+            last_line: 1,
+            rank: known.get(key).and_then(|p| p.rank.get()),
+            writer: String::new(),
+            time: None,
+            frames: member.frames.clone(),
+            quote: crate::model::incident::Quote::default(),
+            context: "".into(),
+        };
+        let findings = LogFindings {
+            sightings: vec![sighting],
+            ..LogFindings::default()
+        };
+        let incident = judge(catalogue, &[findings], &member.measured)
+            .into_iter()
+            .next()?;
+        Some(Incident {
+            confidence: incident.confidence * WITHOUT_TEXT,
+            detected_by: DetectedBy::Allocator,
+            log: None,
+            ..incident
+        })
+    }
+
+    /// Of the process that was first.
+    fn measured(&self) -> Measured {
+        let first = self.key.process.and_then(|key| self.members.get(&key));
+        let first = first.or(self.members.values().next());
+        first.map(|member| member.measured.clone()).unwrap_or_default()
+    }
+
+    fn severity(&self, incident: &Incident, now: Mono) -> Severity {
+        let failed = || self.members.values().filter(|m| m.ooms.is_some());
+        if incident.family != "oom" || failed().next().is_none() {
+            return incident.severity;
+        }
+        if failed().any(|member| member.exit.is_some()) {
+            return Severity::Fatal;
+        }
+        let is_said = self.members.values().any(|m| !m.texts.is_empty());
+        // What was said is believed until the process has had the time to end and lives.
+        if is_said && now.since(self.last) <= TOGETHER {
+            return incident.severity;
+        }
+        if failed().all(|m| m.is_search) && !is_said {
+            return Severity::Note;
+        }
+        Severity::Caught
+    }
+
+    fn excerpt(&self) -> String {
+        let texts = self.members.values().flat_map(|m| &m.texts);
+        let mut all = String::new();
+        for text in texts {
+            if all.len() + text.text.len() > MOST_TEXT {
+                break;
+            }
+            all.push_str(&text.text);
+            if !all.ends_with('\n') {
+                all.push('\n');
+            }
+        }
+        all
+    }
+}
+
+impl Member {
+    fn read(&mut self, excerpt: &LogExcerpt) {
+        let file = excerpt.file.value().map_or("its output", String::as_str);
+        let held: usize = self.texts.iter().map(|t| t.text.len()).sum();
+        if held + excerpt.text.len() > MOST_TEXT {
+            return;
+        }
+        self.texts.push(Text {
+            file: visible(file.as_bytes(), 4096),
+            first_line: excerpt.first_line.get().unwrap_or(1),
+            text: excerpt.text.clone(),
+        });
+    }
+
+    /// What its texts hold, each file by itself.
+    fn findings(
+        &self,
+        catalogue: &Catalogue,
+        key: ProcessKey,
+        rank: Option<u32>,
+    ) -> Vec<LogFindings> {
+        let mut logs: Vec<LogFindings> = Vec::new();
+        for text in &self.texts {
+            let mut reader = LogReader::new(catalogue, &text.file);
+            reader.push(text.text.as_bytes());
+            let mut found = reader.finish();
+            let before = text.first_line.saturating_sub(1);
+            for sighting in &mut found.sightings {
+                sighting.first_line += before;
+                sighting.last_line += before;
+                // What a process wrote is about itself, whatever it says.
+                sighting.found.insert("pid".into(), key.pid.0.into());
+            }
+            for traceback in &mut found.tracebacks {
+                traceback.first_line += before;
+                traceback.last_line += before;
+            }
+            found.rank = found.rank.or(rank);
+            match logs.iter_mut().find(|log| log.file == found.file) {
+                Some(log) => {
+                    log.sightings.append(&mut found.sightings);
+                    log.tracebacks.append(&mut found.tracebacks);
+                    log.bytes += found.bytes;
+                }
+                None => logs.push(found),
+            }
+        }
+        logs
+    }
+}
+
+/// The kernel's words on why a process was killed, if it was for want of host memory.
+fn host_killer(_exit: &Exit) -> Option<String> {
+    None
+}
+
+/// Killed from outside, by a kernel that says why: an incident though nothing was said before.
+pub fn was_killed_by_the_host(event: &Event) -> bool {
+    match &event.observation {
+        Observation::Exit(exit) => host_killer(exit).is_some(),
+        _ => false,
+    }
+}

@@ -1,0 +1,107 @@
+//! The figures that PyTorch's message would hold, for a failed allocation of which no text is known.
+//!
+//! The statistics are those of the sample that saw `num_ooms` rise, up to 50 ms after the failure; the driver's are
+//! those of the last frame, moved by what the pool has taken or given back since. What was wanted is not known from
+//! outside, only that it was more than what would have been there: the driver's free memory, and the largest free
+//! block of the cache.
+
+use crate::diagnose::fields::Found;
+use crate::model::event::OomsRose;
+use crate::model::gpu::Gpu;
+use crate::model::place::listed;
+use crate::model::pool::Pool;
+use crate::model::process::ProcessKey;
+use crate::model::units::Bytes;
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Figures {
+    pub ordinal: u32,
+    /// CUDA's: what the driver keeps is not in it.
+    pub total: Option<Bytes>,
+    pub free: Option<Bytes>,
+    /// All that the process holds on the GPU.
+    pub process: Option<Bytes>,
+    pub allocated: Bytes,
+    pub reserved: Bytes,
+    /// Only where the tensors of the moment were still there in the sample.
+    pub largest_hole: Option<Bytes>,
+    /// Of every other process that the driver lists there.
+    pub others: Vec<(u32, Bytes)>,
+}
+
+impl Figures {
+    /// `pool` and `gpu` as in the last frame.
+    pub fn new(
+        process: ProcessKey,
+        rose: &OomsRose,
+        pool: Option<&Pool>,
+        gpu: Option<&Gpu>,
+    ) -> Self {
+        let stats = &rose.stats;
+        let reserved = stats.reserved.last();
+        let before = pool.map_or(Bytes(0), |pool| pool.stats.reserved.last());
+        let moved = |bytes: Bytes, sign: bool| {
+            let (more, less) = if sign { (reserved, before) } else { (before, reserved) };
+            Bytes((bytes.0 + more.0).saturating_sub(less.0))
+        };
+        let memory = gpu.map(|gpu| &gpu.memory);
+        let own = gpu.and_then(|gpu| listed(gpu, process));
+        let allocated = stats.allocated.max().min(reserved);
+        // The exception frees what its frames held; what is free then is not what was free before.
+        let is_as_it_was = stats.allocated.last().0 >= allocated.0 - allocated.0 / 50;
+        let others = gpu.and_then(|gpu| gpu.processes.value()).into_iter().flatten();
+        Self {
+            ordinal: rose.ordinal,
+            total: memory.and_then(|memory| {
+                let kept = memory.reserved.get().unwrap_or_default();
+                Some(Bytes(memory.total.get()?.0.saturating_sub(kept.0)))
+            }),
+            free: memory
+                .and_then(|memory| memory.free.get())
+                .map(|free| moved(free, false)),
+            process: own
+                .and_then(|own| own.vram.get())
+                .map(|vram| moved(vram, true)),
+            allocated,
+            reserved,
+            largest_hole: stats.largest_free_block.get().filter(|_| is_as_it_was),
+            others: others
+                .filter(|other| own.is_none_or(|own| own.pid != other.pid))
+                .filter_map(|other| Some((other.pid.0, other.vram.get()?)))
+                .collect(),
+        }
+    }
+
+    /// Either would have served a request of this size.
+    pub fn wanted_over(&self) -> Option<Bytes> {
+        let hole = self.largest_hole.unwrap_or_default();
+        self.free.map(|free| free.max(hole))
+    }
+
+    /// By the names that a text's figures have.
+    pub fn found(&self, process: ProcessKey) -> Found {
+        let mut found = Found::new();
+        let mut put = |name: &str, value: Option<Bytes>| {
+            if let Some(value) = value {
+                found.insert(name.into(), value.0.into());
+            }
+        };
+        put("total_bytes", self.total);
+        put("free_bytes", self.free);
+        put("process_bytes", self.process);
+        put("allocated_bytes", Some(self.allocated));
+        put("reserved_bytes", Some(self.reserved));
+        let idle = Bytes(self.reserved.0.saturating_sub(self.allocated.0));
+        put("reserved_unallocated_bytes", Some(idle));
+        found.insert("gpu_index".into(), self.ordinal.into());
+        found.insert("pid".into(), process.pid.0.into());
+        if !self.others.is_empty() {
+            let others = self.others.iter();
+            let others: Vec<_> = others
+                .map(|(pid, bytes)| serde_json::json!({ "pid": pid, "bytes": bytes.0 }))
+                .collect();
+            found.insert("other_processes".into(), others.into());
+        }
+        found
+    }
+}

@@ -1,0 +1,223 @@
+//! Incidents of processes that are being watched, while they happen. Pure: no file, no thread, no clock of its own.
+//!
+//! ```text
+//! frames ─► track (what each pool was like in the minutes before) ──────────────┐ Measured
+//! events (OOMs rose, log excerpt, Xid, exit) ─► case (one process, or the ranks │
+//!          of a job; what comes within seconds belongs together) ───────────────┴► judge ─► Revision
+//! ```
+//!
+//! The same functions see a live host, a recording and another machine: all they know came in a stream. A case is
+//! judged anew whenever something is added to it, and keeps its [`CaseKey`], so that whoever shows or stores it
+//! replaces what it had. Text is judged as `explain` judges it, with what was measured beside it; an OOM without any
+//! text is judged by its figures alone; a process that ended for reasons nobody knows is no incident.
+
+mod case;
+mod figures;
+mod group;
+#[cfg(test)]
+mod tests;
+mod track;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use self::case::Case;
+use self::group::Group;
+use self::track::Tracks;
+use super::catalogue::Catalogue;
+use crate::model::event::{Event, Observation};
+use crate::model::frame::Frame;
+use crate::model::host::Hello;
+use crate::model::incident::Incident;
+use crate::model::process::{Process, ProcessKey};
+use crate::model::stack::{PythonStack, StackWhy};
+use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
+
+/// What one process does within this time is one failure.
+const TOGETHER: Millis = Millis(5_000);
+/// A process that ends so long after its last observation ended of it: interpreters take their time.
+const ENDED_OF_IT: Millis = Millis(30_000);
+/// Ranks that wait for the one that failed give up after their timeout, which is half an hour at most by default.
+const OTHER_RANKS: Millis = Millis(45 * 60_000);
+/// The same failure again within this time is counted, not told anew.
+const AGAIN: Millis = Millis(10 * 60_000);
+/// Cases that are kept for what may still come to them.
+const MOST_CASES: usize = 200;
+
+/// Names a case for ever: two observers of the same host give the same failure the same key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct CaseKey {
+    pub boot_id: String,
+    /// The process that was first; none when a GPU failed without one.
+    pub process: Option<ProcessKey>,
+    pub gpu: Option<GpuUuid>,
+    /// The moment of the first observation.
+    pub first: Mono,
+}
+
+/// What is concluded now; replaces what was said under the same key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Revision {
+    pub key: CaseKey,
+    pub incident: Incident,
+    /// When it happened.
+    pub at: Mono,
+    pub time: UnixMillis,
+    /// Every process it is about.
+    pub processes: Vec<ProcessKey>,
+    /// The text that was read for it, as the collector sent it.
+    pub excerpt: String,
+}
+
+/// Watches one stream.
+#[derive(Debug, Default)]
+pub struct Observer {
+    hello: Arc<Hello>,
+    tracks: Tracks,
+    /// Processes as they were last seen, also after their end.
+    known: HashMap<ProcessKey, Process>,
+    cases: Vec<Case>,
+    now: Mono,
+}
+
+impl Observer {
+    pub fn hello(&mut self, hello: Arc<Hello>) {
+        if hello.boot_id != self.hello.boot_id {
+            self.forget();
+        }
+        self.hello = hello;
+    }
+
+    /// A recording jumped: what was seen before says nothing about what comes.
+    pub fn forget(&mut self) {
+        *self = Self {
+            hello: Arc::clone(&self.hello),
+            ..Self::default()
+        };
+    }
+
+    /// Takes the figures in; cases whose meaning depends on the time that has passed are told again.
+    pub fn frame(&mut self, catalogue: &Catalogue, frame: &Frame) -> Vec<Revision> {
+        self.now = frame.mono;
+        self.tracks.push(frame);
+        for process in frame.processes.iter().flat_map(|p| &*p.list) {
+            if !self.known.contains_key(&process.key) || process.rank.value().is_some() {
+                self.known.insert(process.key, process.clone());
+            }
+        }
+        let tracks = &self.tracks;
+        let open: Vec<ProcessKey> = self.cases.iter().flat_map(Case::processes).collect();
+        self.known
+            .retain(|key, _| tracks.is_known(*key) || open.contains(key));
+        let now = self.now;
+        let settled: Vec<usize> = (0..self.cases.len())
+            .filter(|&i| self.cases[i].settles(now))
+            .collect();
+        let revisions = settled
+            .into_iter()
+            .filter_map(|i| self.judge(catalogue, i))
+            .collect();
+        self.cases.retain(|case| !case.is_over(now));
+        revisions
+    }
+
+    /// The program's stack at the moment an allocation failed.
+    pub fn stack(&mut self, catalogue: &Catalogue, stack: &PythonStack) -> Vec<Revision> {
+        if stack.why != StackWhy::Oom {
+            return Vec::new();
+        }
+        let of = |case: &Case| case.has_oom_of(stack.process);
+        let Some(index) = self.cases.iter().rposition(of) else {
+            return Vec::new();
+        };
+        self.cases[index].stack(stack);
+        self.judge(catalogue, index).into_iter().collect()
+    }
+
+    pub fn event(&mut self, catalogue: &Catalogue, event: &Event) -> Vec<Revision> {
+        self.now = self.now.max(event.mono);
+        let index = match &event.observation {
+            Observation::Ooms(_) | Observation::Log(_) | Observation::Xid(_) => {
+                Some(self.case_of(event))
+            }
+            Observation::Exit(exit) => {
+                if let (Some(key), Some(last)) = (event.process, &exit.last) {
+                    self.known.entry(key).or_insert_with(|| (**last).clone());
+                }
+                self.case_that_ended(event)
+            }
+            _ => None,
+        };
+        let Some(index) = index else {
+            return Vec::new();
+        };
+        let measured = event
+            .process
+            .map(|process| self.tracks.measured(process, event));
+        self.cases[index].add(event, measured);
+        self.judge(catalogue, index).into_iter().collect()
+    }
+
+    /// The open case that an observation belongs to; otherwise a new one.
+    fn case_of(&mut self, event: &Event) -> usize {
+        let group = self.group(event);
+        let is_its = |case: &Case| {
+            let quiet = event.mono.since(case.last_at());
+            case.group() == &group
+                && (quiet <= TOGETHER || (case.is_fatal_for_others(event) && quiet <= OTHER_RANKS))
+        };
+        if let Some(index) = self.cases.iter().rposition(is_its) {
+            return index;
+        }
+        if self.cases.len() >= MOST_CASES {
+            self.cases.remove(0);
+        }
+        let key = CaseKey {
+            boot_id: event.boot_id.clone(),
+            process: event.process,
+            gpu: event.gpu.clone().filter(|_| event.process.is_none()),
+            first: event.mono,
+        };
+        self.cases.push(Case::new(key, group, event.time));
+        self.cases.len() - 1
+    }
+
+    /// The case of a process that has ended now; one that was ended by force begins one.
+    fn case_that_ended(&mut self, event: &Event) -> Option<usize> {
+        let process = event.process?;
+        let of = |case: &Case| {
+            case.processes().any(|key| key == process)
+                && event.mono.since(case.last_of(process)) <= ENDED_OF_IT
+        };
+        match self.cases.iter().rposition(of) {
+            Some(index) => Some(index),
+            None => case::was_killed_by_the_host(event).then(|| self.case_of(event)),
+        }
+    }
+
+    fn group(&self, event: &Event) -> Group {
+        let process = event.process.and_then(|key| self.known.get(&key));
+        Group::of(event, process)
+    }
+
+    fn judge(&mut self, catalogue: &Catalogue, index: usize) -> Option<Revision> {
+        let gpus = self.tracks.gpus();
+        let revision = self.cases[index].judge(catalogue, &self.known, gpus, self.now)?;
+        Some(self.counted(index, revision))
+    }
+
+    /// A program that catches the same failure at every step has one incident with a count.
+    fn counted(&mut self, index: usize, mut revision: Revision) -> Revision {
+        let (before, rest) = self.cases.split_at_mut(index);
+        let this = &mut rest[0];
+        let earlier = before
+            .iter_mut()
+            .rev()
+            .find(|case| case.is_repeated_by(&revision));
+        if let Some(earlier) = earlier {
+            earlier.repeat(this, &mut revision);
+        }
+        this.tell(&revision);
+        revision
+    }
+}

@@ -1,0 +1,438 @@
+//! Streams as the agent sends them, and what is concluded from them.
+
+use std::sync::Arc;
+
+use super::{CaseKey, Observer, Revision};
+use crate::diagnose::Catalogue;
+use crate::model::event::{Event, Exit, LogExcerpt, Observation, OomsRose, Xid};
+use crate::model::frame::{Frame, ProcessList};
+use crate::model::gpu::{Gpu, GpuProcess, Memory};
+use crate::model::incident::{DetectedBy, Severity, Verdict};
+use crate::model::pool::{Allocator, Pool, PoolStats, Pools, Sampled};
+use crate::model::process::{Parent, Process, ProcessKey};
+use crate::model::reading::{Reading, Reason};
+use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
+
+const START: u64 = 1_000_000;
+
+fn gib(n: f64) -> Bytes {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Bytes((n * f64::from(1_u32 << 30)) as u64)
+}
+
+fn key(pid: u32) -> ProcessKey {
+    ProcessKey {
+        pid: Pid(pid),
+        start: StartTicks(u64::from(pid) * 10),
+    }
+}
+
+/// One process with one pool on one card of 24 GiB, second by second.
+struct Stage {
+    observer: Observer,
+    now: u64,
+    pids: Vec<u32>,
+    others: Bytes,
+    launcher: Option<u32>,
+    /// The last state of the pool: allocated from, to, reserved.
+    pool: (f64, f64, f64),
+    retries: u64,
+    told: Vec<Revision>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self {
+            observer: Observer::default(),
+            now: START,
+            pids: vec![418],
+            others: Bytes(0),
+            launcher: None,
+            pool: (6.0, 14.0, 16.0),
+            retries: 0,
+            told: Vec::new(),
+        }
+    }
+
+    fn process(&self, pid: u32) -> Process {
+        Process {
+            key: key(pid),
+            // As old as the stream is.
+            started: UnixMillis(0),
+            rank: match self.launcher {
+                Some(_) => Reading::Value(pid - 418),
+                None => Reading::missing(Reason::Unsupported, "no rank"),
+            },
+            parent: self.launcher.map(|pid| Parent {
+                pid: Pid(pid),
+                name: "torchrun".into(),
+            }),
+            ..Process::default()
+        }
+    }
+
+    fn stats(&self, ooms: u64) -> PoolStats {
+        let (low, high, reserved) = self.pool;
+        PoolStats {
+            allocated: Sampled(gib(low), gib(high), gib(high)),
+            reserved: Sampled::new(gib(reserved)),
+            num_alloc_retries: self.retries,
+            num_ooms: ooms,
+            largest_free_block: gib(0.6).into(),
+            ..PoolStats::default()
+        }
+    }
+
+    fn frame(&self) -> Frame {
+        let uuid = GpuUuid("GPU-1".into());
+        let held = gib(self.pool.2 + 0.5);
+        let mut listed: Vec<GpuProcess> = self
+            .pids
+            .iter()
+            .map(|&pid| GpuProcess {
+                pid: Pid(pid),
+                process: Some(key(pid)),
+                vram: held.into(),
+                ..GpuProcess::default()
+            })
+            .collect();
+        if self.others.0 > 0 {
+            listed.push(GpuProcess {
+                pid: Pid(1771),
+                vram: self.others.into(),
+                ..GpuProcess::default()
+            });
+        }
+        let free = 24.0 - (self.pool.2 + 0.5);
+        Frame {
+            mono: Mono(self.now),
+            time: UnixMillis(i64::try_from(self.now - START).unwrap()),
+            gpus: vec![Gpu {
+                uuid: uuid.clone(),
+                memory: Memory {
+                    total: gib(24.0).into(),
+                    free: Bytes(gib(free).0.saturating_sub(self.others.0)).into(),
+                    ..Memory::default()
+                },
+                processes: listed.into(),
+                ..Gpu::default()
+            }],
+            processes: Some(ProcessList {
+                at: Mono(self.now),
+                list: Arc::new(self.pids.iter().map(|&pid| self.process(pid)).collect()),
+            }),
+            pools: Some(Pools {
+                at: Mono(self.now),
+                list: Arc::new(
+                    self.pids
+                        .iter()
+                        .map(|&pid| Pool {
+                            process: key(pid),
+                            allocator: Allocator::Native,
+                            gpu: uuid.clone().into(),
+                            stats: self.stats(0),
+                            ..Pool::default()
+                        })
+                        .collect(),
+                ),
+                ..Pools::default()
+            }),
+            ..Frame::default()
+        }
+    }
+
+    /// `seconds` of the pool as `of` says.
+    fn run(&mut self, seconds: u64, of: impl Fn(f64) -> (f64, f64, f64)) {
+        for second in 0..seconds {
+            #[allow(clippy::cast_precision_loss)]
+            let at = second as f64;
+            self.pool = of(at);
+            self.now += 1_000;
+            let frame = self.frame();
+            let told = self.observer.frame(Catalogue::embedded(), &frame);
+            self.told.extend(told);
+        }
+    }
+
+    fn train(&mut self, seconds: u64) {
+        self.run(seconds, |_| (6.0, 14.0, 16.0));
+    }
+
+    fn event(&mut self, pid: Option<u32>, observation: Observation) -> Vec<Revision> {
+        self.now += 100;
+        let event = Event {
+            mono: Mono(self.now),
+            process: pid.map(key),
+            gpu: Some(GpuUuid("GPU-1".into())),
+            observation,
+            ..Event::default()
+        };
+        let told = self.observer.event(Catalogue::embedded(), &event);
+        self.told.extend(told.clone());
+        told
+    }
+
+    fn oom(&mut self, pid: u32, ooms: u64) -> Vec<Revision> {
+        let rose = OomsRose {
+            before: ooms - 1,
+            after: ooms,
+            since: Mono(self.now),
+            stats: self.stats(ooms),
+            ..OomsRose::default()
+        };
+        self.event(Some(pid), Observation::Ooms(rose))
+    }
+
+    fn says(&mut self, pid: u32, text: &str) -> Vec<Revision> {
+        let excerpt = LogExcerpt {
+            file: String::from("/home/ana/train.log").into(),
+            first_line: 812.into(),
+            text: text.into(),
+            ..LogExcerpt::default()
+        };
+        self.event(Some(pid), Observation::Log(excerpt))
+    }
+
+    fn ends(&mut self, pid: u32) -> Vec<Revision> {
+        self.event(Some(pid), Observation::Exit(Exit::default()))
+    }
+
+    fn stack(&mut self, pid: u32, frames: &[(&str, &str)]) -> Vec<Revision> {
+        let frame = |(file, function): &(&str, &str)| StackFrame {
+            file: (*file).into(),
+            function: (*function).into(),
+            line: 57,
+        };
+        let stack = PythonStack {
+            process: key(pid),
+            why: StackWhy::Oom,
+            threads: vec![StackThread {
+                is_main: true,
+                frames: frames.iter().map(frame).collect(),
+                ..StackThread::default()
+            }],
+            ..PythonStack::default()
+        };
+        let told = self.observer.stack(Catalogue::embedded(), &stack);
+        self.told.extend(told.clone());
+        told
+    }
+
+    fn last(&self) -> &Revision {
+        self.told.last().expect("something was told")
+    }
+
+    fn keys(&self) -> Vec<CaseKey> {
+        let mut keys: Vec<CaseKey> = self.told.iter().map(|r| r.key.clone()).collect();
+        keys.dedup();
+        keys
+    }
+}
+
+fn message(wanted: &str, free: &str, idle: &str) -> String {
+    format!(
+        "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    loss.backward()\n\
+         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted}. GPU 0 has a total capacity of \
+         24.00 GiB of which {free} is free. Process 418 has 22.60 GiB memory in use. Of the allocated memory \
+         14.10 GiB is allocated by PyTorch, and {idle} is reserved by PyTorch but unallocated.\n"
+    )
+}
+
+#[test]
+fn an_oom_without_any_text_is_told_at_once_and_settles_as_caught() {
+    let mut stage = Stage::new();
+    stage.run(60, |_| (18.0, 22.0, 22.5));
+    let told = stage.oom(418, 1);
+    assert_eq!(told.len(), 1);
+    let incident = &told[0].incident;
+    assert_eq!(incident.id, "oom-capacity");
+    assert_eq!(incident.detected_by, DetectedBy::Allocator);
+    assert!(incident.log.is_none() && incident.quote.is_empty());
+    assert_eq!(incident.fields.allocated_bytes, Some(gib(22.0).0));
+    assert_eq!(incident.fields.free_bytes, Some(gib(1.0).0));
+    assert_eq!(incident.fields.requested_bytes, None);
+    stage.run(7, |_| (18.0, 22.0, 22.5));
+    assert_eq!(stage.last().incident.severity, Severity::Caught);
+    assert_eq!(stage.keys().len(), 1);
+}
+
+#[test]
+fn one_that_ends_the_process_is_fatal_and_the_same_incident() {
+    let mut stage = Stage::new();
+    stage.train(60);
+    stage.oom(418, 1);
+    stage.ends(418);
+    assert_eq!(stage.last().incident.severity, Severity::Fatal);
+    assert_eq!(stage.keys().len(), 1);
+}
+
+#[test]
+fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
+    let mut stage = Stage::new();
+    stage.run(60, |_| (13.0, 14.1, 22.1));
+    stage.oom(418, 1);
+    stage.says(418, &message("2.00 GiB", "1.06 GiB", "8.02 GiB"));
+    let incident = &stage.last().incident;
+    assert_eq!(incident.id, "oom-fragmentation");
+    assert_eq!(incident.fields.requested_bytes, Some(2 << 30));
+    assert_eq!(incident.detected_by, DetectedBy::Log);
+    let log = incident.log.as_ref().unwrap();
+    assert_eq!((log.first_line, log.file.as_str()), (815, "/home/ana/train.log"));
+    let says: Vec<&String> = incident.causes.iter().flat_map(|c| &c.r#for).collect();
+    assert!(
+        says.iter().any(|s| s.contains("the largest hole was")),
+        "{says:?}"
+    );
+    assert_eq!(stage.keys().len(), 1);
+}
+
+#[test]
+fn fragmentation_is_told_by_measurement_alone() {
+    let mut stage = Stage::new();
+    stage.run(60, |_| (11.0, 12.0, 22.9));
+    let told = stage.oom(418, 1);
+    assert_eq!(told[0].incident.id, "oom-fragmentation");
+}
+
+#[test]
+fn a_leak_is_told_by_measurement_alone_also_after_a_minute() {
+    let mut stage = Stage::new();
+    stage.run(70, |second| {
+        let kept = 4.0 + second * 0.2;
+        (kept, kept + 3.0, kept + 4.0)
+    });
+    let told = stage.oom(418, 1);
+    assert_eq!(told[0].incident.id, "oom-leak-growth");
+}
+
+#[test]
+fn another_process_is_told_by_measurement_alone() {
+    let mut stage = Stage::new();
+    stage.others = gib(15.0);
+    stage.run(60, |_| (5.0, 7.5, 8.0));
+    let told = stage.oom(418, 1);
+    assert_eq!(told[0].incident.id, "oom-other-process");
+    assert_eq!(told[0].incident.fields.other_processes[0].pid, Pid(1771));
+}
+
+#[test]
+fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back() {
+    let mut stage = Stage::new();
+    stage.run(20, |second| (second, second, second + 0.2));
+    stage.pool = (22.5, 23.0, 23.2);
+    stage.oom(418, 1);
+    let frames = [
+        ("/lib/python3.12/site-packages/torch/optim/adamw.py", "_init_group"),
+        ("train.py", "main"),
+    ];
+    let told = stage.stack(418, &frames);
+    let incident = &told[0].incident;
+    assert_eq!(incident.id, "oom-first-step-states");
+    assert_eq!(incident.at.as_deref(), Some("train.py:57"));
+    let states = &incident.causes[0];
+    assert_eq!((states.id.as_str(), states.verdict), ("states-created", Verdict::Likely));
+    assert!(states.r#for.iter().any(|s| s.contains("only risen")), "{states:?}");
+}
+
+#[test]
+fn an_algorithm_that_did_not_fit_while_a_library_looked_for_one_is_a_note() {
+    let mut stage = Stage::new();
+    stage.train(60);
+    stage.oom(418, 1);
+    let conv = [("/site-packages/torch/nn/modules/conv.py", "_conv_forward")];
+    stage.stack(418, &conv);
+    stage.train(8);
+    assert_eq!(stage.last().incident.severity, Severity::Note);
+}
+
+#[test]
+fn the_same_oom_caught_at_every_step_is_counted() {
+    let mut stage = Stage::new();
+    stage.train(60);
+    for oom in 1..=5 {
+        stage.oom(418, oom);
+        stage.train(20);
+    }
+    assert_eq!(stage.keys().len(), 1);
+    assert_eq!(stage.last().incident.count, 5);
+}
+
+#[test]
+fn the_ranks_of_one_launcher_are_one_incident_and_the_first_is_named() {
+    let mut stage = Stage::new();
+    stage.pids = vec![418, 419, 420, 421];
+    stage.launcher = Some(400);
+    stage.train(60);
+    stage.says(421, &message("2.00 GiB", "1.06 GiB", "0.20 GiB"));
+    stage.ends(421);
+    stage.train(600);
+    let timeout = "[rank0]:[E1120 12:03:58.123456789 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective \
+                   operation timeout: WorkNCCL(SeqNum=812, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, \
+                   Timeout(ms)=600000) ran for 600051 milliseconds before timing out.\n";
+    stage.says(418, timeout);
+    let last = stage.last();
+    assert_eq!(stage.keys().len(), 1, "{:?}", stage.keys());
+    assert_eq!(last.incident.family, "oom");
+    assert_eq!(last.incident.fields.rank, Some(3));
+    assert_eq!(last.processes, [key(418), key(421)]);
+    assert!(last.incident.secondary.iter().any(|i| i.id == "nccl-watchdog-timeout"));
+}
+
+#[test]
+fn two_processes_without_a_launcher_are_two_incidents() {
+    let mut stage = Stage::new();
+    stage.pids = vec![418, 419];
+    stage.train(60);
+    stage.oom(418, 1);
+    stage.oom(419, 1);
+    assert_eq!(stage.keys().len(), 2);
+}
+
+#[test]
+fn healthy_training_and_ends_that_nobody_explains_are_silent() {
+    let mut stage = Stage::new();
+    stage.train(300);
+    stage.ends(418);
+    stage.says(419, "epoch 3 done, loss 0.12\n");
+    stage.train(60);
+    assert_eq!(stage.told, []);
+}
+
+#[test]
+fn what_a_process_writes_is_about_itself() {
+    let mut stage = Stage::new();
+    stage.train(60);
+    stage.says(
+        418,
+        &format!(
+            "(Worker pid=9999) {}",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of \
+             24.00 GiB of which 1.06 GiB is free.\n"
+        ),
+    );
+    let last = stage.last();
+    assert_eq!(last.incident.fields.pid, Some(Pid(418)));
+    assert_eq!(last.processes, [key(418)]);
+}
+
+#[test]
+fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come() {
+    let mut stage = Stage::new();
+    stage.train(10);
+    let xid = |text| {
+        Observation::Xid(Xid {
+            number: 79,
+            text,
+            ..Xid::default()
+        })
+    };
+    stage.event(None, xid(Reading::missing(Reason::Denied, "the kernel log")));
+    assert_eq!(stage.last().incident.id, "xid-79-off-bus");
+    assert_eq!(stage.last().incident.detected_by, DetectedBy::Xid);
+    let words = "NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.";
+    stage.event(None, xid(String::from(words).into()));
+    let last = stage.last();
+    assert_eq!(last.incident.fields.pci_bus.as_deref(), Some("0000:3b:00"));
+    assert_eq!((stage.keys().len(), last.incident.count), (1, 1));
+}
