@@ -329,7 +329,7 @@ fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back()
     let told = stage.stack(418, &frames);
     let incident = &told[0].incident;
     assert_eq!(incident.id, "oom-first-step-states");
-    assert_eq!(incident.at.as_deref(), Some("train.py:57"));
+    assert_eq!(incident.at.as_deref(), Some("train.py:57  in main"));
     let states = &incident.causes[0];
     assert_eq!((states.id.as_str(), states.verdict), ("states-created", Verdict::Likely));
     assert!(states.r#for.iter().any(|s| s.contains("only risen")), "{states:?}");
