@@ -64,6 +64,11 @@ const RULES: &[Rule] = &[
         place: "export",
         may: &["model"],
     },
+    // The store: files of plain data.
+    Rule {
+        place: "incidents",
+        may: &["model"],
+    },
     // It watches a command, explains it, and keeps what happened.
     Rule {
         place: "run",
@@ -88,6 +93,7 @@ const RULES: &[Rule] = &[
             "collect",
             "diagnose",
             "export",
+            "incidents",
             "model",
             "run",
             "source",

@@ -1,0 +1,30 @@
+//! What went wrong on this user's machines, kept until it was read: the incident store.
+//!
+//! ```text
+//! $XDG_STATE_HOME/gputop/incidents/          0700, this user's
+//!   01kq3v7-x2c9.json                        one incident: record.rs, written beside and renamed into place
+//!   state.json                               which were read, and of which somebody was told
+//!   lock                                     held by whoever writes any of it
+//! ```
+//!
+//! Every reader that sees an incident calls [`Store::write`]; the [`Key`] says which of them are the same, and the later
+//! one revises the earlier ([`Record::revised_by`]). A store that cannot be written, read or locked in time is an error
+//! to tell in one line and never a reason to fail: what is watched goes on.
+//!
+//! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.
+
+mod files;
+mod key;
+mod notice;
+mod patience;
+mod record;
+mod state;
+mod store;
+mod uid;
+
+pub use key::Key;
+pub use notice::{NOTICE_LIMIT, Notice, notify};
+pub use patience::within;
+pub use record::{Evidence, Excerpt, Record, Track};
+pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
+pub use uid::Uid;

@@ -1,0 +1,291 @@
+//! One incident as it is kept: what `explain --json` prints of it, and what it was concluded from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::key::Key;
+use super::uid::Uid;
+use crate::model::event::Event;
+use crate::model::history::Span;
+use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
+use crate::model::process::Variable;
+use crate::model::units::{Millis, Mono};
+
+/// The version of the file. Fields are only added; another number is for what an older reader would get wrong.
+pub(super) const SCHEMA: u32 = 1;
+/// Text of the log that is kept, in bytes.
+const MOST_EXCERPT: usize = 256 << 10;
+const MOST_EVENTS: usize = 64;
+const MOST_TRACKS: usize = 64;
+/// Values of a track that are kept, the newest.
+const MOST_VALUES: usize = 720;
+const MOST_VARIABLES: usize = 256;
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    pub schema: u32,
+    #[serde(flatten)]
+    pub incident: Incident,
+    pub observed: Key,
+    /// The command line of the process, without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excerpt: Option<Excerpt>,
+    pub evidence: Evidence,
+    /// The figures before and after it, a track each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Track>,
+    /// Of the process; only variables that carry a value by the privacy rule.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<Variable>,
+    /// `gputop`, `kernel`, `driver`, `torch`, as far as known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
+    /// What a later version writes beside these, kept when this one revises the file.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// The log around what was found in it, without secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Excerpt {
+    pub text: String,
+    /// There was more; the beginning is what is missing.
+    pub is_cut: bool,
+}
+
+/// What was seen and measured.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evidence {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
+    /// By the names of the diagnosis' measurements.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub measured: Map<String, Value>,
+}
+
+/// A series in even steps.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Track {
+    /// The text of a [`SeriesKey`](crate::model::history::SeriesKey).
+    pub series: String,
+    /// Where the first step begins.
+    pub start: Mono,
+    pub step: Millis,
+    /// Least and greatest of each step; `null` where there was no value.
+    pub values: Vec<Option<Span>>,
+}
+
+impl Record {
+    /// Of an incident and whom it is about; its sections are still empty.
+    #[must_use]
+    pub fn new(incident: Incident, observed: Key) -> Self {
+        Self {
+            schema: SCHEMA,
+            incident,
+            observed,
+            ..Self::default()
+        }
+    }
+
+    #[must_use]
+    pub fn uid(&self) -> Option<Uid> {
+        self.incident.uid.as_ref()?.parse().ok()
+    }
+
+    /// Whether `other` tells of the same: of one process within a few seconds, or twice of its end, since a process ends
+    /// only once.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_end = |record: &Self| record.incident.severity == Severity::Fatal;
+        self.observed.is_about_same(&other.observed)
+            && (self.observed.is_near(&other.observed)
+                || (self.observed.process.is_some() && is_end(self) && is_end(other)))
+    }
+
+    /// Both in one: the surer explanation, the graver severity, and all that either knows. Of two that are equally
+    /// sure, this one's. Its name stays.
+    #[must_use]
+    pub fn revised_by(self, other: Self) -> Self {
+        let (first, then) = if other.observed.first < self.observed.first {
+            (other.observed, &self.observed)
+        } else {
+            (self.observed, &other.observed)
+        };
+        let observed = Key {
+            gpu: first.gpu.or_else(|| then.gpu.clone()),
+            ..first
+        };
+        Self {
+            schema: SCHEMA,
+            incident: one_of(self.incident, other.incident),
+            observed,
+            command: self.command.or(other.command),
+            excerpt: longer(self.excerpt, other.excerpt),
+            evidence: Evidence {
+                events: events(self.evidence.events, other.evidence.events),
+                measured: filled(other.evidence.measured, self.evidence.measured),
+            },
+            history: tracks(self.history, other.history),
+            environment: variables(self.environment, other.environment),
+            versions: other.versions.into_iter().chain(self.versions).collect(),
+            more: filled(self.more, other.more),
+        }
+    }
+
+    /// Without what is more than may be kept.
+    pub(super) fn bounded(mut self) -> Self {
+        if let Some(excerpt) = &mut self.excerpt {
+            excerpt.cut();
+        }
+        let events = &mut self.evidence.events;
+        events.drain(..events.len().saturating_sub(MOST_EVENTS));
+        self.history.truncate(MOST_TRACKS);
+        self.history.iter_mut().for_each(Track::cut);
+        self.environment.truncate(MOST_VARIABLES);
+        self
+    }
+}
+
+impl Excerpt {
+    /// The end is what tells of a failure.
+    fn cut(&mut self) {
+        let surplus = self.text.len().saturating_sub(MOST_EXCERPT);
+        if surplus > 0 {
+            let rest = (surplus..self.text.len()).find(|at| self.text.is_char_boundary(*at));
+            let from = rest.unwrap_or(self.text.len());
+            // Whole lines, where there are lines.
+            let line = self.text[from..]
+                .find('\n')
+                .map_or(from, |at| from + at + 1);
+            self.text.drain(..line);
+            self.is_cut = true;
+        }
+    }
+}
+
+impl Track {
+    fn cut(&mut self) {
+        let surplus = self.values.len().saturating_sub(MOST_VALUES);
+        self.values.drain(..surplus);
+        let passed = self.step.0.saturating_mul(surplus as u64);
+        self.start = Mono(self.start.0.saturating_add(passed));
+    }
+
+    fn known(&self) -> usize {
+        self.values.iter().flatten().count()
+    }
+}
+
+/// How well founded an explanation is: the program's own words before what was seen from outside.
+fn foundation(incident: &Incident) -> (u8, f64) {
+    let rank = match incident.detected_by {
+        DetectedBy::Hook => 4,
+        DetectedBy::Log => 3,
+        DetectedBy::Allocator => 2,
+        DetectedBy::Xid => 1,
+        DetectedBy::Exit | DetectedBy::Unknown => 0,
+    };
+    (rank, incident.confidence)
+}
+
+fn one_of(a: Incident, b: Incident) -> Incident {
+    let (mut chosen, other) = if foundation(&b) > foundation(&a) {
+        (b.clone(), a.clone())
+    } else {
+        (a.clone(), b.clone())
+    };
+    chosen.uid = a.uid.or(b.uid);
+    chosen.severity = match (a.severity, b.severity) {
+        // An unknown word is a later version's: it stands only where nothing else does.
+        (Severity::Unknown, known) | (known, Severity::Unknown) => known,
+        (a, b) => a.max(b),
+    };
+    chosen.count = a.count.max(b.count);
+    chosen.time = earlier(a.time, b.time);
+    chosen.host = chosen.host.or(other.host);
+    chosen.log = chosen.log.or(other.log);
+    if chosen.quote == Quote::default() && chosen.id == other.id {
+        chosen.quote = other.quote;
+    }
+    chosen.at = chosen.at.or(other.at);
+    if let (Ok(Value::Object(ours)), Ok(Value::Object(theirs))) = (
+        serde_json::to_value(&chosen.fields),
+        serde_json::to_value(&other.fields),
+    ) {
+        let all = Value::Object(filled(ours, theirs));
+        chosen.fields = serde_json::from_value(all).unwrap_or(chosen.fields);
+    }
+    for one in other.secondary {
+        if chosen.id != one.id && chosen.secondary.iter().all(|known| known.id != one.id) {
+            chosen.secondary.push(one);
+        }
+    }
+    chosen
+}
+
+/// RFC 3339 in one time zone sorts as text; in several the moment counts.
+fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
+    let moment = |text: &String| text.parse::<jiff::Timestamp>().ok();
+    match (a, b) {
+        (Some(a), Some(b)) => match (moment(&a), moment(&b)) {
+            (Some(first), Some(second)) if second < first => Some(b),
+            (None, Some(_)) => Some(b),
+            _ => Some(a),
+        },
+        (a, b) => a.or(b),
+    }
+}
+
+/// `a`, and of `b` what it lacks.
+fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
+    for (name, value) in b {
+        a.entry(name).or_insert(value);
+    }
+    a
+}
+
+fn longer(a: Option<Excerpt>, b: Option<Excerpt>) -> Option<Excerpt> {
+    match (a, b) {
+        (Some(a), Some(b)) if b.text.len() > a.text.len() => Some(b),
+        (a, b) => a.or(b),
+    }
+}
+
+fn events(mut a: Vec<Event>, b: Vec<Event>) -> Vec<Event> {
+    let same = |x: &Event, y: &Event| x.agent == y.agent && x.seq == y.seq;
+    for event in b {
+        if !a.iter().any(|known| same(known, &event)) {
+            a.push(event);
+        }
+    }
+    a.sort_by_key(|event| event.time);
+    a
+}
+
+fn tracks(mut a: Vec<Track>, b: Vec<Track>) -> Vec<Track> {
+    for track in b {
+        match a.iter_mut().find(|known| known.series == track.series) {
+            Some(known) if track.known() > known.known() => *known = track,
+            Some(_) => {}
+            None => a.push(track),
+        }
+    }
+    a
+}
+
+fn variables(mut a: Vec<Variable>, b: Vec<Variable>) -> Vec<Variable> {
+    for variable in b {
+        if a.iter().all(|known| known.name != variable.name) {
+            a.push(variable);
+        }
+    }
+    a
+}

@@ -1,0 +1,504 @@
+//! The directory of incidents: finding, reading, writing, forgetting.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use etcetera::BaseStrategy;
+use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
+use thiserror::Error;
+
+use super::files;
+use super::record::{Record, SCHEMA};
+use super::state::State;
+use super::uid::Uid;
+use crate::model::text::{quoted, visible};
+use crate::model::units::UnixMillis;
+
+/// Incidents that are kept, and their bytes; of more the oldest go, those that were read first.
+const MOST_RECORDS: usize = 200;
+const MOST_BYTES: u64 = 64 << 20;
+/// No file that was written here is larger.
+const MOST_FILE: u64 = 4 << 20;
+/// Entries of the directory that are looked at, whatever somebody put there.
+const MOST_ENTRIES: usize = 10_000;
+/// How long another writer is waited for; a write takes milliseconds.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+const LOCK: &str = "lock";
+/// A part that is older belongs to nobody.
+const PART_OLD: Duration = Duration::from_mins(10);
+/// Names that are tried for two processes whose hashes are the same.
+const MOST_NAMES: u64 = 60;
+
+/// The store of this user.
+#[derive(Debug, Clone)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// What became of a record that was to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    pub uid: Uid,
+    pub what: Written,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    New,
+    /// It told more of one that was there.
+    Revised,
+    /// It told nothing that was not known.
+    Known,
+}
+
+/// An incident of the store.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub uid: Uid,
+    pub record: Record,
+    pub is_read: bool,
+}
+
+/// A file that should hold an incident, and why it cannot be read: a clause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    pub file: String,
+    pub why: String,
+}
+
+/// All there is, the oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// One sentence each.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error("this user has no home directory, so no incident can be kept")]
+    NoHome,
+    #[error("the incidents in {} cannot be used: {why}", folder.display())]
+    Folder { folder: PathBuf, why: io::Error },
+    #[error("another gputop holds {} for longer than a second; try again", folder.join(LOCK).display())]
+    Busy { folder: PathBuf },
+    #[error("{} cannot be written: {why}", path.display())]
+    Unwritable { path: PathBuf, why: io::Error },
+    #[error("{} cannot be read: {why}", path.display())]
+    Unreadable { path: PathBuf, why: String },
+    #[error("{} was written by a newer gputop (schema {schema}); update this one", path.display())]
+    Newer { path: PathBuf, schema: u64 },
+    #[error("there is no incident {}{instead}", quoted(word))]
+    Unknown { word: String, instead: String },
+    #[error("{} may be any of {}; type more of it", quoted(word), uids.join(", "))]
+    Ambiguous { word: String, uids: Vec<String> },
+}
+
+impl Store {
+    /// Where it is for this user: `gputop/incidents` in the state directory of the XDG rules.
+    ///
+    /// # Errors
+    /// For a user without a home.
+    pub fn of_this_user() -> Result<Self, StoreError> {
+        let base = etcetera::choose_base_strategy().map_err(|_| StoreError::NoHome)?;
+        let state = base.state_dir().ok_or(StoreError::NoHome)?;
+        Ok(Self::at(&state.join("gputop").join("incidents")))
+    }
+
+    /// In this directory; it is made when something is written.
+    #[must_use]
+    pub fn at(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+        }
+    }
+
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Keeps an incident, once: what is known of it already is revised.
+    ///
+    /// # Errors
+    /// When the store cannot be locked in time, or not written.
+    pub fn write(&self, record: Record) -> Result<Stored, StoreError> {
+        let _lock = self.lock()?;
+        let mut files = self.files()?;
+        let known = self.same(&record, &files);
+        let (uid, what, record) = match known {
+            Some((uid, old)) => {
+                let new = old.clone().revised_by(record).bounded();
+                if new == old {
+                    return Ok(Stored {
+                        uid,
+                        what: Written::Known,
+                    });
+                }
+                self.unread_if_graver(&uid, &old, &new)?;
+                (uid, Written::Revised, new)
+            }
+            None => (free_name(&record, &files)?, Written::New, record.bounded()),
+        };
+        let bytes = self.put(&uid, record)?;
+        files.retain(|file| file.uid != uid);
+        files.push(Listed {
+            uid: uid.clone(),
+            bytes,
+        });
+        self.forget(&uid, files);
+        Ok(Stored { uid, what })
+    }
+
+    /// All incidents, the oldest first. A store that was never written to has none.
+    ///
+    /// # Errors
+    /// When the directory cannot be read; a file that cannot be is told in the listing.
+    pub fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = Listing::default();
+        let state = State::read(&self.folder).unwrap_or_default();
+        for file in self.files()? {
+            match self.read(&file.uid) {
+                Ok(record) => listing.entries.push(Entry {
+                    is_read: state.read.contains_key(&file.uid),
+                    uid: file.uid,
+                    record,
+                }),
+                Err(StoreError::Unreadable { why, .. }) => listing.unreadable.push(Unreadable {
+                    file: file_name(&file.uid),
+                    why,
+                }),
+                Err(StoreError::Newer { schema, .. }) => listing.unreadable.push(Unreadable {
+                    file: file_name(&file.uid),
+                    why: format!("it was written by a newer gputop (schema {schema})"),
+                }),
+                // Forgotten by another one since.
+                Err(_) => {}
+            }
+        }
+        Ok(listing)
+    }
+
+    /// # Errors
+    /// When there is none of this name, or it cannot be read.
+    pub fn read(&self, uid: &Uid) -> Result<Record, StoreError> {
+        let path = self.path(uid);
+        let unreadable = |why: String| StoreError::Unreadable {
+            path: path.clone(),
+            why,
+        };
+        let bytes = files::read(&path, MOST_FILE).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => StoreError::Unknown {
+                word: uid.to_string(),
+                instead: String::new(),
+            },
+            _ => unreadable(error.to_string()),
+        })?;
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .map_err(|error| unreadable(format!("it is damaged ({error})")))?;
+        let schema = value.get("schema").and_then(serde_json::Value::as_u64);
+        if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
+            return Err(StoreError::Newer {
+                path: path.clone(),
+                schema,
+            });
+        }
+        let mut record: Record = serde_json::from_value(value)
+            .map_err(|error| unreadable(format!("it is damaged ({error})")))?;
+        // The name is what it is found by, whatever it says itself.
+        record.incident.uid = Some(uid.to_string());
+        Ok(record)
+    }
+
+    /// The incident that a person means: its whole name, or the beginning or the end of it.
+    ///
+    /// # Errors
+    /// When it is none, with the nearest, or several.
+    pub fn find(&self, word: &str) -> Result<Uid, StoreError> {
+        let uids: Vec<Uid> = self.files()?.into_iter().map(|file| file.uid).collect();
+        if let Some(uid) = uids.iter().find(|uid| uid.as_str() == word) {
+            return Ok(uid.clone());
+        }
+        let mut meant: Vec<&Uid> = uids.iter().filter(|uid| uid.is_meant_by(word)).collect();
+        match meant.as_slice() {
+            [uid] => Ok((*uid).clone()),
+            [] => Err(unknown(word, &uids)),
+            _ => {
+                meant.reverse();
+                Err(StoreError::Ambiguous {
+                    word: word.to_owned(),
+                    uids: meant.iter().take(4).map(ToString::to_string).collect(),
+                })
+            }
+        }
+    }
+
+    /// Notes that a person has seen these.
+    ///
+    /// # Errors
+    /// When the store cannot be locked in time, or not written.
+    pub fn mark_read(&self, uids: &[Uid]) -> Result<(), StoreError> {
+        self.change_state(|state, now| {
+            let before = state.read.len();
+            for uid in uids {
+                state.read.entry(uid.clone()).or_insert(now);
+            }
+            state.read.len() > before
+        })
+        .map(drop)
+    }
+
+    /// Whether nobody was told of it so far; from now on somebody was.
+    ///
+    /// # Errors
+    /// When the store cannot be locked in time, or not written: then nobody knows, and nobody may be told.
+    pub fn claim_notice(&self, uid: &Uid) -> Result<bool, StoreError> {
+        self.change_state(|state, now| {
+            let is_first = !state.told.contains_key(uid);
+            state.told.entry(uid.clone()).or_insert(now);
+            is_first
+        })
+    }
+
+    /// Writes the state where `change` says that it did.
+    fn change_state(
+        &self,
+        change: impl FnOnce(&mut State, UnixMillis) -> bool,
+    ) -> Result<bool, StoreError> {
+        let _lock = self.lock()?;
+        let path = self.folder.join(super::state::NAME);
+        let mut state = State::read(&self.folder).map_err(|schema| StoreError::Newer {
+            path: path.clone(),
+            schema: schema.into(),
+        })?;
+        let has_changed = change(&mut state, now());
+        if has_changed {
+            let files = self.files()?;
+            state.keep(|uid| files.iter().any(|file| file.uid == *uid));
+            let written = state.write(&self.folder);
+            written.map_err(|why| StoreError::Unwritable { path, why })?;
+        }
+        Ok(has_changed)
+    }
+
+    /// What was read as survived and has ended the process since is news.
+    fn unread_if_graver(&self, uid: &Uid, old: &Record, new: &Record) -> Result<(), StoreError> {
+        if new.incident.severity <= old.incident.severity {
+            return Ok(());
+        }
+        let Ok(mut state) = State::read(&self.folder) else {
+            return Ok(());
+        };
+        if state.read.remove(uid).is_none() {
+            return Ok(());
+        }
+        let path = self.folder.join(super::state::NAME);
+        let written = state.write(&self.folder);
+        written.map_err(|why| StoreError::Unwritable { path, why })
+    }
+
+    /// The record that tells of the same, if there is one.
+    fn same(&self, record: &Record, files: &[Listed]) -> Option<(Uid, Record)> {
+        let whom = Uid::whom(&record.observed);
+        let candidates = files
+            .iter()
+            .filter(|file| file.uid.as_str().ends_with(&whom));
+        candidates.rev().find_map(|file| {
+            let known = self.read(&file.uid).ok()?;
+            known.is_same(record).then(|| (file.uid.clone(), known))
+        })
+    }
+
+    /// Its size.
+    fn put(&self, uid: &Uid, mut record: Record) -> Result<u64, StoreError> {
+        record.incident.uid = Some(uid.to_string());
+        if record.incident.time.is_none() {
+            let time = jiff::Timestamp::from_millisecond(record.observed.time.0);
+            record.incident.time = time.ok().map(|time| time.to_string());
+        }
+        let path = self.path(uid);
+        let unwritable = |why| StoreError::Unwritable {
+            path: path.clone(),
+            why,
+        };
+        let bytes = fitting(record).map_err(unwritable)?;
+        files::replace(&path, &bytes).map_err(unwritable)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Removes what is more than is kept, but never what was just written.
+    fn forget(&self, written: &Uid, mut files: Vec<Listed>) {
+        let is_too_much = |files: &[Listed]| {
+            files.len() > MOST_RECORDS
+                || files.iter().map(|file| file.bytes).sum::<u64>() > MOST_BYTES
+        };
+        if !is_too_much(&files) {
+            return;
+        }
+        let state = State::read(&self.folder).unwrap_or_default();
+        files.retain(|file| file.uid != *written);
+        files.sort_by_key(|file| (!state.read.contains_key(&file.uid), file.uid.clone()));
+        // Its own place is kept for it.
+        let own = self.path(written).metadata().map_or(0, |file| file.len());
+        let mut oldest = files.into_iter();
+        loop {
+            let rest = oldest.as_slice();
+            let bytes: u64 = rest.iter().map(|file| file.bytes).sum();
+            if rest.len() < MOST_RECORDS && bytes + own <= MOST_BYTES {
+                break;
+            }
+            let Some(file) = oldest.next() else { break };
+            // What a newer version wrote it will forget itself.
+            if !matches!(self.read(&file.uid), Err(StoreError::Newer { .. })) {
+                let _ = fs::remove_file(self.path(&file.uid));
+            }
+        }
+    }
+
+    fn path(&self, uid: &Uid) -> PathBuf {
+        self.folder.join(file_name(uid))
+    }
+
+    /// The files whose name is one of an incident, by their names. None where there is no store.
+    fn files(&self) -> Result<Vec<Listed>, StoreError> {
+        let unusable = |why| StoreError::Folder {
+            folder: self.folder.clone(),
+            why,
+        };
+        match files::check_folder(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(unusable)?,
+        }
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)
+            .map_err(unusable)?
+            .take(MOST_ENTRIES)
+            .flatten()
+        {
+            let name = entry.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(".json"));
+            if let Some(uid) = stem.and_then(|stem| stem.parse().ok()) {
+                let bytes = entry.metadata().map_or(0, |about| about.size());
+                files.push(Listed { uid, bytes });
+            }
+        }
+        files.sort_by(|a, b| a.uid.cmp(&b.uid));
+        Ok(files)
+    }
+
+    /// Held until it is dropped. Makes the directory.
+    fn lock(&self) -> Result<File, StoreError> {
+        let unusable = |why| StoreError::Folder {
+            folder: self.folder.clone(),
+            why,
+        };
+        files::own_folder(&self.folder).map_err(unusable)?;
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        let file = options.open(self.folder.join(LOCK)).map_err(unusable)?;
+        let end = Instant::now() + LOCK_WAIT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(StoreError::Busy {
+                        folder: self.folder.clone(),
+                    });
+                }
+                Err(TryLockError::Error(why)) => return Err(unusable(why)),
+            }
+        }
+        self.sweep();
+        Ok(file)
+    }
+
+    /// Removes what writers that were killed left half written.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return;
+        };
+        for entry in entries.take(MOST_ENTRIES).flatten() {
+            let is_part = Path::new(&entry.file_name())
+                .extension()
+                .is_some_and(|extension| extension == files::PART);
+            let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+            if is_part && age().is_some_and(|age| age > PART_OLD) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// A file of the store.
+#[derive(Debug, Clone)]
+struct Listed {
+    uid: Uid,
+    bytes: u64,
+}
+
+fn file_name(uid: &Uid) -> String {
+    format!("{uid}.json")
+}
+
+/// A name that no other incident has: two processes may hash alike.
+fn free_name(record: &Record, files: &[Listed]) -> Result<Uid, StoreError> {
+    (0..MOST_NAMES)
+        .map(|later| Uid::of(&record.observed, later))
+        .find(|uid| files.iter().all(|file| file.uid != *uid))
+        .ok_or_else(|| StoreError::Unwritable {
+            path: PathBuf::from(file_name(&Uid::of(&record.observed, 0))),
+            why: io::ErrorKind::AlreadyExists.into(),
+        })
+}
+
+/// As it is written; without what is large where it would be too large to be read again.
+fn fitting(mut record: Record) -> io::Result<Vec<u8>> {
+    let written = |record: &Record| -> io::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec_pretty(record)?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    };
+    let fits = |bytes: &Vec<u8>| bytes.len() as u64 <= MOST_FILE;
+    let bytes = written(&record)?;
+    if fits(&bytes) {
+        return Ok(bytes);
+    }
+    record.history.clear();
+    record.evidence.events.clear();
+    record.more.clear();
+    let bytes = written(&record)?;
+    if fits(&bytes) {
+        return Ok(bytes);
+    }
+    Err(io::ErrorKind::FileTooLarge.into())
+}
+
+fn unknown(word: &str, uids: &[Uid]) -> StoreError {
+    let typed = visible(word.as_bytes(), 60);
+    // The newest where nothing is near: that is what people look for.
+    let names = uids.iter().rev().map(Uid::as_str);
+    let near = crate::model::spelling::nearest(&typed, names).or(uids.last().map(Uid::as_str));
+    StoreError::Unknown {
+        word: word.to_owned(),
+        instead: near.map_or_else(
+            || ": the store is empty".to_owned(),
+            |uid| format!("; the nearest is {uid}"),
+        ),
+    }
+}
+
+fn now() -> UnixMillis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    UnixMillis(since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0)))
+}
