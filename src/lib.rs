@@ -22,3 +22,4 @@ pub mod model;
 pub mod run;
 pub mod source;
 pub mod tui;
+pub mod watch;

@@ -74,6 +74,11 @@ const RULES: &[Rule] = &[
         place: "run",
         may: &["collect", "diagnose", "export", "incidents", "model"],
     },
+    // It judges a stream and keeps what it finds.
+    Rule {
+        place: "watch",
+        may: &["diagnose", "incidents", "model", "source::Update"],
+    },
     Rule {
         place: "tui",
         may: &[

@@ -97,7 +97,7 @@ impl Observer {
     }
 
     /// Takes the figures in; cases whose meaning depends on the time that has passed are told again.
-    pub fn frame(&mut self, catalogue: &Catalogue, frame: &Frame) -> Vec<Revision> {
+    pub fn frame(&mut self, frame: &Frame) -> Vec<Revision> {
         self.now = frame.mono;
         self.tracks.push(frame);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
@@ -115,14 +115,14 @@ impl Observer {
             .collect();
         let revisions = settled
             .into_iter()
-            .filter_map(|i| self.judge(catalogue, i))
+            .filter_map(|i| self.judge(i))
             .collect();
         self.cases.retain(|case| !case.is_over(now));
         revisions
     }
 
     /// The program's stack at the moment an allocation failed.
-    pub fn stack(&mut self, catalogue: &Catalogue, stack: &PythonStack) -> Vec<Revision> {
+    pub fn stack(&mut self, stack: &PythonStack) -> Vec<Revision> {
         if stack.why != StackWhy::Oom {
             return Vec::new();
         }
@@ -131,10 +131,10 @@ impl Observer {
             return Vec::new();
         };
         self.cases[index].stack(stack);
-        self.judge(catalogue, index).into_iter().collect()
+        self.judge(index).into_iter().collect()
     }
 
-    pub fn event(&mut self, catalogue: &Catalogue, event: &Event) -> Vec<Revision> {
+    pub fn event(&mut self, event: &Event) -> Vec<Revision> {
         self.now = self.now.max(event.mono);
         let index = match &event.observation {
             Observation::Ooms(_) | Observation::Log(_) | Observation::Xid(_) => {
@@ -155,7 +155,7 @@ impl Observer {
             .process
             .map(|process| self.tracks.measured(process, event));
         self.cases[index].add(event, measured);
-        self.judge(catalogue, index).into_iter().collect()
+        self.judge(index).into_iter().collect()
     }
 
     /// The open case that an observation belongs to; otherwise a new one.
@@ -200,8 +200,10 @@ impl Observer {
         Group::of(event, process)
     }
 
-    fn judge(&mut self, catalogue: &Catalogue, index: usize) -> Option<Revision> {
+    fn judge(&mut self, index: usize) -> Option<Revision> {
         let gpus = self.tracks.gpus();
+        // Cards cost memory and a few milliseconds: only who needs them has them.
+        let catalogue = Catalogue::embedded();
         let revision = self.cases[index].judge(catalogue, &self.known, gpus, self.now)?;
         Some(self.counted(index, revision))
     }

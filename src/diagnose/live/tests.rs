@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::{CaseKey, Observer, Revision};
-use crate::diagnose::Catalogue;
 use crate::model::event::{Event, Exit, LogExcerpt, Observation, OomsRose, Xid};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
@@ -150,7 +149,7 @@ impl Stage {
             self.pool = of(at);
             self.now += 1_000;
             let frame = self.frame();
-            let told = self.observer.frame(Catalogue::embedded(), &frame);
+            let told = self.observer.frame(&frame);
             self.told.extend(told);
         }
     }
@@ -168,7 +167,7 @@ impl Stage {
             observation,
             ..Event::default()
         };
-        let told = self.observer.event(Catalogue::embedded(), &event);
+        let told = self.observer.event(&event);
         self.told.extend(told.clone());
         told
     }
@@ -214,7 +213,7 @@ impl Stage {
             }],
             ..PythonStack::default()
         };
-        let told = self.observer.stack(Catalogue::embedded(), &stack);
+        let told = self.observer.stack(&stack);
         self.told.extend(told.clone());
         told
     }

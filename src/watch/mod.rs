@@ -1,0 +1,209 @@
+//! Sees what a screen or a recorder sees, makes incidents of it, and keeps them.
+//!
+//! ```text
+//! source ─► Update ─► screen, recorder
+//!              └────► Watcher::see ─► thread "incidents": Observer ─► Revision ─► store, on_incident
+//!                                                                        └─► Watcher::next ─► banner
+//! ```
+//!
+//! Judging a text takes tens of milliseconds and writing a file may block: both happen on the thread, and whoever
+//! draws only passes on what it got. A recording is watched in the same way and nothing of it is stored: it was,
+//! when it happened.
+
+mod keeping;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use tokio::sync::mpsc as channel;
+
+use self::keeping::Keeping;
+use crate::diagnose::live::{Observer, Revision};
+use crate::incidents::{Store, Track, Uid};
+use crate::model::event::Event;
+use crate::model::frame::Frame;
+use crate::model::host::Hello;
+use crate::model::stack::PythonStack;
+use crate::source::Update;
+
+/// Frames that wait for the thread; more say nothing that the next one does not.
+const MOST_WAITING: usize = 32;
+
+/// Where incidents are kept, and who is told of them.
+#[derive(Debug, Clone)]
+pub struct Keep {
+    pub store: Store,
+    /// The user's command, run with the incident's JSON on its standard input.
+    pub on_incident: Option<String>,
+}
+
+/// What the thread has to say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// A new incident, or more of one that was told before under the same key; with its name in the store.
+    Incident(Box<Revision>, Option<Uid>),
+    /// A sentence about what could not be kept or told.
+    Trouble(String),
+}
+
+enum Seen {
+    Hello(Arc<Hello>),
+    Frame(Arc<Frame>),
+    Event(Box<Event>),
+    Stack(Box<PythonStack>),
+    Jump,
+    History(Uid, Vec<Track>),
+}
+
+/// A handle on the thread, which ends when the handle is dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    seen: mpsc::Sender<Seen>,
+    waiting: Arc<AtomicUsize>,
+    found: channel::UnboundedReceiver<Found>,
+}
+
+impl Watcher {
+    /// With nothing to keep it only tells.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(keep: Option<Keep>) -> std::io::Result<Self> {
+        let (seen, inbox) = mpsc::channel();
+        let (tell, found) = channel::unbounded_channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let thread = Thread {
+            observer: Observer::default(),
+            waiting: Arc::clone(&waiting),
+            keeping: keep.map(|keep| Keeping::new(keep, tell.clone())),
+            tell,
+        };
+        std::thread::Builder::new()
+            .name("incidents".into())
+            .spawn(move || thread.run(&inbox))?;
+        Ok(Self {
+            seen,
+            waiting,
+            found,
+        })
+    }
+
+    /// Passes on what matters of an update; never waits.
+    pub fn see(&self, update: &Update) {
+        let seen = match update {
+            Update::Hello(hello) => Seen::Hello(Arc::clone(hello)),
+            Update::Frame(frame) => {
+                if self.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
+                    return;
+                }
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                Seen::Frame(Arc::clone(frame))
+            }
+            Update::Event(event) => Seen::Event(Box::new(event.clone())),
+            Update::Stacks(_, stack) => match &**stack {
+                Ok(stack) => Seen::Stack(Box::new(stack.clone())),
+                Err(_) => return,
+            },
+            Update::Jump(_) => Seen::Jump,
+            _ => return,
+        };
+        let _ = self.seen.send(seen);
+    }
+
+    /// Adds the minutes around an incident to what is stored of it.
+    pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
+        let _ = self.seen.send(Seen::History(uid, tracks));
+    }
+
+    /// What was found next. Safe to cancel; never comes back when the thread has ended.
+    pub async fn next(&mut self) -> Found {
+        match self.found.recv().await {
+            Some(found) => found,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until everything that was seen is judged and kept, at most `limit`: whoever leaves asks for this, since
+    /// the last thing it saw may be what ended the run.
+    pub fn finish(self, limit: std::time::Duration) -> Vec<Found> {
+        let Self {
+            seen, mut found, ..
+        } = self;
+        drop(seen);
+        let deadline = std::time::Instant::now() + limit;
+        let mut all = Vec::new();
+        loop {
+            match found.try_recv() {
+                Ok(one) => all.push(one),
+                Err(channel::error::TryRecvError::Disconnected) => return all,
+                Err(channel::error::TryRecvError::Empty) if std::time::Instant::now() >= deadline => {
+                    return all;
+                }
+                Err(channel::error::TryRecvError::Empty) => {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            }
+        }
+    }
+}
+
+struct Thread {
+    observer: Observer,
+    waiting: Arc<AtomicUsize>,
+    keeping: Option<Keeping>,
+    tell: channel::UnboundedSender<Found>,
+}
+
+impl Thread {
+    fn run(mut self, inbox: &mpsc::Receiver<Seen>) {
+        while let Ok(seen) = inbox.recv() {
+            for revision in self.look(seen) {
+                let uid = self
+                    .keeping
+                    .as_mut()
+                    .and_then(|keeping| keeping.keep(&revision));
+                let told = self.tell.send(Found::Incident(Box::new(revision), uid));
+                if told.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, seen: Seen) -> Vec<Revision> {
+        match seen {
+            Seen::Hello(hello) => {
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.hello(&hello);
+                }
+                self.observer.hello(hello);
+                Vec::new()
+            }
+            Seen::Frame(frame) => {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.frame(&frame);
+                }
+                self.observer.frame(&frame)
+            }
+            Seen::Event(event) => {
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.event(&event);
+                }
+                self.observer.event(&event)
+            }
+            Seen::Stack(stack) => self.observer.stack(&stack),
+            Seen::Jump => {
+                self.observer.forget();
+                Vec::new()
+            }
+            Seen::History(uid, tracks) => {
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.add_history(&uid, tracks);
+                }
+                Vec::new()
+            }
+        }
+    }
+}
