@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod generate;
+mod incidents;
 mod log;
 mod once;
 mod record;
@@ -54,6 +55,8 @@ enum Command {
     Run(run::Args),
     /// Read logs of a crash, say what went wrong and what to change
     Explain(explain::Args),
+    /// What went wrong so far, kept until it was read
+    Incidents(incidents::Args),
     /// The explanations, browsed
     Cards(cards::Args),
     /// Say what works here, what does not, and what would help
@@ -90,8 +93,9 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Generate(args)) => generate::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
-        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Run(args)) => run::run(args, &cli.shared),
         Some(Command::Explain(args)) => explain::run(args),
+        Some(Command::Incidents(args)) => incidents::run(args),
         Some(Command::Cards(args)) => cards::run(args),
         Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),
     }

@@ -5,11 +5,14 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use color_eyre::Result;
 
 use super::say;
+use super::settings::{Settings, SharedArgs};
 use crate::export::explanation::{self, Style};
+use crate::incidents::{Record, keep, within};
 use crate::run::{self, CommandLine, Explanation, Rank};
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +28,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-pub fn run(args: &Args) -> Result<u8> {
+pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
     // What breaks on our side is for the log: the command's output stays its own.
     std::panic::set_hook(Box::new(|panic| tracing::error!("gputop run: {panic}")));
     let Some((program, args)) = args.command.split_first() else {
@@ -45,7 +48,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let code = finished.ended.code();
     match run::explain(finished, rank.as_ref()) {
-        Some(Explanation::Whole(incident)) => {
+        Some(Explanation::Whole(incident, record)) => {
             let is_terminal = std::io::stderr().is_terminal();
             let style = Style {
                 width: super::width_of(is_terminal),
@@ -53,9 +56,33 @@ pub fn run(args: &Args) -> Result<u8> {
             };
             let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
             say(&format!("\n{text}"));
+            if let Some(fault) = kept(*record, shared) {
+                say(&format!("gputop: {fault}\n"));
+            }
         }
         Some(Explanation::Line(line)) => say(&format!("gputop: {line}\n")),
         None => {}
     }
     Ok(code)
+}
+
+/// How long the configuration may take to be read.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Into the store, and the user's own command told; what went wrong, in one sentence: the command that was run has
+/// nothing to do with it.
+fn kept(record: Record, shared: &SharedArgs) -> Option<String> {
+    let shared = shared.clone();
+    let settings = within(PATIENCE, move || {
+        let settings = Settings::read(&shared, None);
+        settings.map(|settings| settings.on_incident)
+    });
+    match settings {
+        Some(Ok(on_incident)) => keep(record, on_incident.as_deref()).fault,
+        Some(Err(error)) => {
+            let fault = keep(record, None).fault;
+            Some(fault.unwrap_or_else(|| format!("on_incident was not run: {error}")))
+        }
+        None => keep(record, None).fault,
+    }
 }

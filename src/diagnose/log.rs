@@ -55,6 +55,46 @@ pub struct LogFindings {
     pub bytes: u64,
 }
 
+impl LogFindings {
+    /// The text around what was found, in the log's order, at most `most` bytes: what lies between is a line `[...]`.
+    #[must_use]
+    pub fn excerpt(&self, most: usize) -> String {
+        let mut out = String::new();
+        for sighting in &self.sightings {
+            let piece = &*sighting.context;
+            let known = overlap(&out, piece);
+            let gap = if out.is_empty() || known > 0 {
+                ""
+            } else {
+                "\n[...]\n"
+            };
+            if out.len() + gap.len() + piece.len() - known > most {
+                break;
+            }
+            out.push_str(gap);
+            out.push_str(&piece[known..]);
+        }
+        out
+    }
+}
+
+/// How much of the beginning of `next` is the end of `text`: contexts of neighbours share it.
+fn overlap(text: &str, next: &str) -> usize {
+    /// Shorter ones are chance.
+    const LEAST: usize = 32;
+    let Some(head) = next.get(..LEAST) else {
+        return 0;
+    };
+    // The nearest first: the longest overlap begins earliest, and no context is longer than two of them.
+    let from = text.len().saturating_sub(next.len());
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
+    let tail = &text[from.unwrap_or(text.len())..];
+    tail.match_indices(head)
+        .map(|(at, _)| &tail[at..])
+        .find(|rest| next.starts_with(rest))
+        .map_or(0, str::len)
+}
+
 /// Reads one log.
 #[derive(Debug)]
 pub struct LogReader<'a> {
@@ -247,6 +287,36 @@ fn rank_of(file: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_excerpt_says_what_neighbours_share_once() {
+        let text = (0..60)
+            .map(|n| format!("line {n} of the log"))
+            .collect::<Vec<_>>()
+            .join("\n");
+        let of = |context: &str| Sighting {
+            card: 0,
+            weak: false,
+            count: 1,
+            found: Found::default(),
+            table: None,
+            first_line: 1,
+            last_line: 1,
+            rank: None,
+            writer: String::new(),
+            time: None,
+            frames: Vec::new(),
+            quote: Quote::default(),
+            context: context.into(),
+        };
+        let log = LogFindings {
+            sightings: vec![of(&text[..400]), of(&text[200..700]), of(&text[900..])],
+            ..LogFindings::default()
+        };
+        let whole = format!("{}\n[...]\n{}", &text[..700], &text[900..]);
+        assert_eq!(log.excerpt(1 << 20), whole);
+        assert_eq!(log.excerpt(500), text[..400]);
+    }
 
     #[test]
     fn a_launchers_prefix_tells_the_process() {

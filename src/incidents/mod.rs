@@ -14,6 +14,7 @@
 //! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.
 
 mod files;
+mod keep;
 mod key;
 mod notice;
 mod patience;
@@ -22,6 +23,7 @@ mod state;
 mod store;
 mod uid;
 
+pub use keep::{Kept, keep};
 pub use key::Key;
 pub use notice::{NOTICE_LIMIT, Notice, notify};
 pub use patience::within;

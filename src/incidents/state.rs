@@ -33,15 +33,16 @@ impl State {
     ///
     /// # Errors
     /// The version of a state that is newer than this program; it must not be overwritten.
-    pub(super) fn read(folder: &Path) -> Result<Self, u32> {
-        let read = || -> io::Result<Self> {
+    pub(super) fn read(folder: &Path) -> Result<Self, u64> {
+        let read = || -> io::Result<Value> {
             let bytes = files::read(&folder.join(NAME), MOST_BYTES)?;
             Ok(serde_json::from_slice(&bytes)?)
         };
-        match read() {
-            Ok(state) if state.schema > SCHEMA => Err(state.schema),
-            Ok(state) => Ok(state),
-            Err(_) => Ok(Self::default()),
+        let state = read().unwrap_or_default();
+        // The number first: the rest of a newer one may have any shape.
+        match state.get("schema").and_then(Value::as_u64) {
+            Some(schema) if schema > SCHEMA.into() => Err(schema),
+            _ => Ok(serde_json::from_value(state).unwrap_or_default()),
         }
     }
 

@@ -2,16 +2,19 @@
 
 use super::ended::Ended;
 use super::ranks::{First, Rank, folder};
+use super::recorded::Failed;
 use super::{Evidence, Finished};
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
+use crate::incidents::Record;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
 use crate::model::text::visible;
 
 /// What to print.
 #[derive(Debug)]
 pub enum Explanation {
-    Whole(Box<Incident>),
+    /// And what to keep of it.
+    Whole(Box<Incident>, Box<Record>),
     /// Another rank explains.
     Line(String),
 }
@@ -19,17 +22,32 @@ pub enum Explanation {
 /// Reads what the command left behind. `rank`, where it is one of many.
 #[must_use]
 pub fn explain(finished: Finished, rank: Option<&Rank>) -> Option<Explanation> {
-    let Finished { ended, evidence } = finished;
+    let Finished {
+        ended,
+        who,
+        at,
+        evidence,
+    } = finished;
     if !ended.is_failure() {
         return None;
     }
     let catalogue = Catalogue::embedded();
-    let name = evidence.name.clone();
+    let command = evidence.command.clone();
     let (logs, has_lines) = evidence.read(catalogue);
     let incident =
-        incident(catalogue, &logs, has_lines).or_else(|| killed(catalogue, &name, ended));
+        incident(catalogue, &logs, has_lines).or_else(|| killed(catalogue, &command.name(), ended));
+    let whole = |incident: Incident| {
+        let failed = Failed {
+            command: &command,
+            who,
+            at,
+            logs: &logs,
+        };
+        let record = failed.record(&incident);
+        Explanation::Whole(Box::new(incident), Box::new(record))
+    };
     let Some(rank) = rank else {
-        return incident.map(|incident| Explanation::Whole(Box::new(incident)));
+        return incident.map(whole);
     };
     // Also a plain exception may be what the other ranks then waited for in vain.
     let what = incident
@@ -39,7 +57,7 @@ pub fn explain(finished: Finished, rank: Option<&Rank>) -> Option<Explanation> {
     let first = folder().map_or(First::This, |folder| rank.claim(&folder, &what));
     match (first, incident) {
         (_, None) => None,
-        (First::This, Some(incident)) => Some(Explanation::Whole(Box::new(incident))),
+        (First::This, Some(incident)) => Some(whole(incident)),
         (First::Other(said), Some(incident)) => Some(Explanation::Line(format!(
             "rank {} failed too ({ended}, {}); {said}",
             rank.number, incident.id

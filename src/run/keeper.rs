@@ -19,6 +19,7 @@ use nix::unistd::{ForkResult, Pid, close, getpgrp, getppid, setsid, tcgetpgrp, t
 use super::change::{Change, change, pid};
 use super::command::{CommandLine, NotStarted};
 use super::ended::Ended;
+use super::identity::identity;
 use super::message::{Order, Report};
 use super::pty::Pty;
 use super::raw;
@@ -68,7 +69,8 @@ impl Keeper<'_> {
                 let _ = waitpid(self.pid, None);
                 Err(self.command.become_it(Some(self.signals)))
             }
-            Ok(_) => Ok(Ward::kept(self.pid, self.line)),
+            Ok(Report::Started(who)) => Ok(Ward::kept(self.pid, self.line, who)),
+            Ok(_) => Ok(Ward::kept(self.pid, self.line, None)),
             Err(error) => Err(self.command.failed(&error)),
         }
     }
@@ -83,7 +85,8 @@ fn keep(
 ) {
     match begin(command, streams, signals, pty) {
         Ok((terminal, child)) => {
-            let _ = Report::Started.write(&mut line);
+            // Nobody has collected it yet, so its number is still its own.
+            let _ = Report::Started(identity(child.id())).write(&mut line);
             let kept = Kept {
                 terminal,
                 child,

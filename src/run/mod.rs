@@ -29,6 +29,7 @@ mod command;
 mod ended;
 mod explanation;
 mod files;
+mod identity;
 mod keeper;
 mod message;
 mod mirror;
@@ -36,6 +37,7 @@ mod passing;
 mod pty;
 mod ranks;
 mod raw;
+mod recorded;
 mod relay;
 mod signals;
 mod streams;
@@ -48,6 +50,9 @@ pub use ended::Ended;
 pub use explanation::{Explanation, explain};
 pub use ranks::Rank;
 
+use crate::collect::clock::{now_mono, now_wall};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Mono, UnixMillis};
 use signals::Signals;
 use streams::{Streams, Way};
 use tape::Tape;
@@ -55,13 +60,21 @@ use tape::Tape;
 /// What is known of a command that has ended.
 pub struct Finished {
     pub ended: Ended,
+    who: Option<ProcessKey>,
+    at: Moment,
     /// What to read it from, should it have failed.
     evidence: Evidence,
 }
 
+/// By both clocks.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    mono: Mono,
+    wall: UnixMillis,
+}
+
 struct Evidence {
-    /// The command's.
-    name: String,
+    command: CommandLine,
     tape: Tape,
     files: Vec<files::Mark>,
 }
@@ -77,14 +90,19 @@ pub fn run(command: &CommandLine, rank: Option<&Rank>) -> Result<Finished, NotSt
         return Err(command.become_it(None));
     };
     let mut tape = Tape::default();
-    let ended = match &streams.way {
+    let (ended, who) = match &streams.way {
         Way::Session => in_session(command, &streams, &signals, &mut tape)?,
         Way::Beside(_) => beside(command, &streams, &signals, &mut tape)?,
     };
     Ok(Finished {
         ended,
+        who,
+        at: Moment {
+            mono: now_mono(),
+            wall: now_wall(),
+        },
         evidence: Evidence {
-            name: command.name(),
+            command: command.clone(),
             tape,
             files,
         },
@@ -97,7 +115,7 @@ fn in_session(
     streams: &Streams,
     signals: &Signals,
     tape: &mut Tape,
-) -> Result<Ended, NotStarted> {
+) -> Result<(Ended, Option<ProcessKey>), NotStarted> {
     let opened = terminal::Terminal::open(std::io::stdin())
         .and_then(|terminal| Ok((pty::Pty::like(&terminal)?, terminal)));
     let Ok((pty, mut terminal)) = opened else {
@@ -110,7 +128,7 @@ fn in_session(
     // A failure to go raw leaves line editing to the terminal: keys arrive all the same.
     terminal.take();
     let relay = relay::Relay::new(Some(terminal), Some(pty), true, tape);
-    Ok(relay.run(signals, &mut ward))
+    Ok((relay.run(signals, &mut ward), ward.who()))
 }
 
 /// In our own process group, with its input.
@@ -119,7 +137,7 @@ fn beside(
     streams: &Streams,
     signals: &Signals,
     tape: &mut Tape,
-) -> Result<Ended, NotStarted> {
+) -> Result<(Ended, Option<ProcessKey>), NotStarted> {
     let through = streams.way.terminal().and_then(|fd| {
         let terminal = terminal::Terminal::open(fd).ok()?;
         let pty = pty::Pty::plain(&terminal).ok()?;
@@ -129,5 +147,5 @@ fn beside(
     let slave = pty.as_ref().map(pty::Pty::slave);
     let mut ward = ward::Ward::own(command.spawn(streams, slave, signals)?);
     let relay = relay::Relay::new(terminal, pty, false, tape);
-    Ok(relay.run(signals, &mut ward))
+    Ok((relay.run(signals, &mut ward), ward.who()))
 }

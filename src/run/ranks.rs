@@ -14,6 +14,7 @@ use etcetera::BaseStrategy;
 use nix::libc::O_NOFOLLOW;
 use nix::unistd::{geteuid, getppid};
 
+use super::identity::began;
 use crate::model::text::visible;
 
 /// Its number, and how many there are, as each launcher tells it.
@@ -56,7 +57,9 @@ impl Rank {
     /// `None` where this is no rank of many.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
-        let launcher = format!("{} {}", getppid(), began(getppid().as_raw()));
+        let pid = getppid().as_raw();
+        let start = u32::try_from(pid).ok().and_then(began).unwrap_or_default();
+        let launcher = format!("{pid} {}", start.0);
         Self::from_environment(|name| std::env::var(name).ok(), &launcher)
     }
 
@@ -137,14 +140,6 @@ fn sweep(folder: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
-}
-
-/// When a process began, as the kernel counts it.
-fn began(pid: i32) -> String {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name may hold anything, so count from its closing bracket: the twentieth field after it.
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    fields.split_whitespace().nth(19).unwrap_or_default().into()
 }
 
 /// Names of hosts and runs may hold anything; two that differ in that only are still told apart by their launcher.

@@ -10,18 +10,22 @@ use nix::unistd::Pid;
 
 use super::change::{Change, change, pid};
 use super::ended::Ended;
+use super::identity::identity;
 use super::message::{Order, Report};
+use crate::model::process::ProcessKey;
 
 pub(super) enum Ward {
     Own {
         child: Child,
         is_stopped: bool,
+        who: Option<ProcessKey>,
     },
     Kept {
         keeper: Pid,
         line: UnixStream,
         /// How often it was stopped.
         stops: i32,
+        who: Option<ProcessKey>,
     },
 }
 
@@ -35,16 +39,25 @@ pub(super) enum News {
 impl Ward {
     pub(super) fn own(child: Child) -> Self {
         Self::Own {
+            who: identity(child.id()),
             child,
             is_stopped: false,
         }
     }
 
-    pub(super) fn kept(keeper: Pid, line: UnixStream) -> Self {
+    pub(super) fn kept(keeper: Pid, line: UnixStream, who: Option<ProcessKey>) -> Self {
         Self::Kept {
             keeper,
             line,
             stops: 0,
+            who,
+        }
+    }
+
+    /// Its identity, where the kernel told.
+    pub(super) fn who(&self) -> Option<ProcessKey> {
+        match self {
+            Self::Own { who, .. } | Self::Kept { who, .. } => *who,
         }
     }
 
@@ -72,7 +85,9 @@ impl Ward {
     /// Lets it go on if it is stopped; in a session with the terminal or without.
     pub(super) fn go_on(&mut self, has_terminal: bool) {
         match self {
-            Self::Own { child, is_stopped } => {
+            Self::Own {
+                child, is_stopped, ..
+            } => {
                 if std::mem::take(is_stopped) {
                     let _ = kill(pid(child), Signal::SIGCONT);
                 }
@@ -90,7 +105,10 @@ impl Ward {
 
     /// After SIGCHLD, until there is no more.
     pub(super) fn child_news(&mut self) -> Option<News> {
-        let Self::Own { child, is_stopped } = self else {
+        let Self::Own {
+            child, is_stopped, ..
+        } = self
+        else {
             return None;
         };
         loop {
@@ -117,7 +135,7 @@ impl Ward {
             }
             Ok(Report::Exited(code)) => Some(News::Ended(Ended::Exited(code))),
             Ok(Report::Killed(signal)) => Some(News::Ended(Ended::Killed(signal))),
-            Ok(Report::Started | Report::NotStarted) => None,
+            Ok(Report::Started(_) | Report::NotStarted) => None,
             // Somebody killed the keeper: the session has ended, and hung up on the command.
             Err(_) => Some(News::Ended(Ended::Killed(Signal::SIGHUP as i32))),
         }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command};
 
-use super::definition::{ASCII, DENSITY, INTERVAL, MOUSE, READONLY, SettingDef, THEME};
+use super::definition::{
+    ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, READONLY, SettingDef, THEME,
+};
 use super::themes::AUTO;
 use super::written::Raw;
 use crate::model::units::Millis;
@@ -35,6 +37,9 @@ pub struct SharedArgs {
     /// Send no signal to any process, whatever is pressed
     #[arg(long, global = true)]
     readonly: bool,
+    /// Run a command for each incident, once, with its JSON on standard input
+    #[arg(long, value_name = "CMD", global = true)]
+    on_incident: Option<String>,
 }
 
 impl SharedArgs {
@@ -46,7 +51,17 @@ impl SharedArgs {
         let ascii = self.ascii.then_some((&ASCII, Raw::Switch(true)));
         let mouse = self.no_mouse.then_some((&MOUSE, Raw::Switch(false)));
         let readonly = self.readonly.then_some((&READONLY, Raw::Switch(true)));
-        let all = [interval, theme, density, ascii, mouse, readonly];
+        let command = self.on_incident.clone();
+        let on_incident = command.map(|command| (&ON_INCIDENT, Raw::Text(command)));
+        let all = [
+            interval,
+            theme,
+            density,
+            ascii,
+            mouse,
+            readonly,
+            on_incident,
+        ];
         all.into_iter().flatten().collect()
     }
 }

@@ -83,7 +83,25 @@ pub const READONLY: SettingDef = SettingDef {
     help: "Send no signal to any process, whatever is pressed",
 };
 
-pub const SETTINGS: &[&SettingDef] = &[&INTERVAL, &THEME, &DENSITY, &ASCII, &MOUSE, &READONLY];
+pub const ON_INCIDENT: SettingDef = SettingDef {
+    name: "on_incident",
+    kind: Kind::Text,
+    variable: "GPUTOP_ON_INCIDENT",
+    flag: "--on-incident",
+    default: "nothing",
+    example: "\"jq -r .title | mail -s gputop ana\"",
+    help: "A command that `sh -c` runs once for each incident, with the incident's JSON on its standard input and 10 s to end",
+};
+
+pub const SETTINGS: &[&SettingDef] = &[
+    &INTERVAL,
+    &THEME,
+    &DENSITY,
+    &ASCII,
+    &MOUSE,
+    &READONLY,
+    &ON_INCIDENT,
+];
 
 /// The table of the file that binds keys.
 pub const KEYS: &str = "keys";

@@ -25,7 +25,7 @@ pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 pub use written::Raw;
 
-use self::definition::{ASCII, DENSITY, INTERVAL, MOUSE, READONLY, SettingDef, THEME};
+use self::definition::{ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, READONLY, SettingDef, THEME};
 use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
@@ -52,6 +52,8 @@ pub struct Settings {
     pub mouse: bool,
     /// No signal is sent to any process.
     pub readonly: bool,
+    /// The command to run for each incident.
+    pub on_incident: Option<String>,
     theme_name: String,
     written: Written,
 }
@@ -93,6 +95,7 @@ impl Settings {
             density: density(&written)?,
             mouse: written.switch(&MOUSE).unwrap_or(true),
             readonly: written.switch(&READONLY).unwrap_or(false),
+            on_incident: on_incident(&written),
             theme_name,
             written,
         })
@@ -113,13 +116,15 @@ impl Settings {
         let theme = Raw::Text(self.theme_name.clone());
         let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
-        let values: [(&'static SettingDef, Raw); 6] = [
+        let on_incident = self.on_incident.clone().unwrap_or_default();
+        let values: [(&'static SettingDef, Raw); 7] = [
             (&INTERVAL, interval),
             (&THEME, theme),
             (&DENSITY, Raw::Text(density.to_owned())),
             (&ASCII, ascii),
             (&MOUSE, Raw::Switch(self.mouse)),
             (&READONLY, Raw::Switch(self.readonly)),
+            (&ON_INCIDENT, Raw::Text(on_incident)),
         ];
         let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
         values.into_iter().map(with_origin).collect()
@@ -153,6 +158,12 @@ fn density(written: &Written) -> Result<Density, SettingError> {
             instead_of(text, DENSITIES.iter().map(|(name, _)| *name))
         ),
     })
+}
+
+/// An empty one is none: so a flag takes back what the file says.
+fn on_incident(written: &Written) -> Option<String> {
+    let command = written.text(&ON_INCIDENT)?.trim();
+    (!command.is_empty()).then(|| command.to_owned())
 }
 
 fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {

@@ -13,6 +13,7 @@
 mod assignment;
 mod environment;
 mod flag;
+mod incident;
 mod name;
 mod shape;
 mod url;
@@ -20,6 +21,7 @@ mod url;
 use std::ops::Range;
 
 pub use self::environment::variable;
+pub use self::incident::incident;
 
 const HIDDEN: &[u8] = b"***";
 

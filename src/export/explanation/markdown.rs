@@ -126,7 +126,8 @@ fn list(out: &mut String, title: &str, items: &[String]) {
 }
 
 /// A block that its text cannot end.
-fn fenced(language: &str, text: &str) -> String {
+#[must_use]
+pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}{language}\n{text}\n{fence}")

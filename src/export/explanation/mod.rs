@@ -7,7 +7,7 @@ mod quote;
 mod text;
 
 pub use lines::wrapped;
-pub use markdown::markdown;
+pub use markdown::{fenced, markdown};
 pub use quote::{Row, rows};
 pub use text::{Style, text};
 

@@ -274,7 +274,7 @@ impl Store {
         let path = self.folder.join(super::state::NAME);
         let mut state = State::read(&self.folder).map_err(|schema| StoreError::Newer {
             path: path.clone(),
-            schema: schema.into(),
+            schema,
         })?;
         let has_changed = change(&mut state, now());
         if has_changed {
@@ -502,3 +502,6 @@ fn now() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     UnixMillis(since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(0)))
 }
+
+#[cfg(test)]
+mod tests;

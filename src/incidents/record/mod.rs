@@ -289,3 +289,6 @@ fn variables(mut a: Vec<Variable>, b: Vec<Variable>) -> Vec<Variable> {
     }
     a
 }
+
+#[cfg(test)]
+mod tests;

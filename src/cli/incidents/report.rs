@@ -1,0 +1,129 @@
+//! A report for when the tool was wrong: what it said, and the text and figures it said it from.
+//!
+//! It is to be read by strangers, so it goes further than the store: no host, no command line, no environment, and paths
+//! without the names of users.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use color_eyre::Result;
+use color_eyre::eyre::{WrapErr, bail};
+use regex::Regex;
+
+use super::table::severity;
+use crate::collect::redact;
+use crate::export::explanation::{fenced, verdict};
+use crate::incidents::Record;
+
+/// Markdown.
+pub(super) fn text(record: &Record) -> String {
+    let incident = &record.incident;
+    let mut out = format!(
+        "# gputop was wrong: {}\n\nWhat was it really? (please write here)\n\n## What it said\n\n",
+        incident.id
+    );
+    let _ = writeln!(
+        out,
+        "- {} ({}, confidence {:.2}): {}",
+        incident.id,
+        severity(incident.severity),
+        incident.confidence,
+        incident.title
+    );
+    for cause in &incident.causes {
+        let evidence = [cause.r#for.join("; "), cause.against.join("; ")];
+        let [pro, con] = evidence;
+        let _ = writeln!(
+            out,
+            "- {}: {} (for: {}; against: {})",
+            verdict(cause.verdict),
+            cause.id,
+            if pro.is_empty() { "–" } else { &pro },
+            if con.is_empty() { "–" } else { &con }
+        );
+    }
+    for one in &incident.secondary {
+        let _ = writeln!(out, "- then {}: {}", one.id, one.title);
+    }
+    out.push_str("\n## Versions\n\n");
+    for (name, version) in &record.versions {
+        let _ = writeln!(out, "- {name} {version}");
+    }
+    let evidence = [
+        ("Fields", serde_json::to_string_pretty(&incident.fields)),
+        ("Evidence", serde_json::to_string_pretty(&record.evidence)),
+    ];
+    for (title, json) in evidence {
+        // An event of a process tells its command line and its user.
+        let json = json.unwrap_or_default();
+        let _ = writeln!(out, "\n## {title}\n\n{}", fenced("json", &json));
+    }
+    let excerpt = record.excerpt.as_ref().map(|excerpt| excerpt.text.as_str());
+    let said = excerpt.unwrap_or(&incident.quote.text);
+    let _ = writeln!(out, "\n## Log\n\n{}", fenced("", said));
+    let host = incident.host.as_deref().unwrap_or_default();
+    impersonal(
+        &String::from_utf8_lossy(&redact::text(out.as_bytes())),
+        host,
+    )
+}
+
+/// Without the host's name, and without those of users in paths.
+fn impersonal(text: &str, host: &str) -> String {
+    let mut text = text.to_owned();
+    if let Some(home) = std::env::var("HOME").ok().filter(|home| home.len() > 5) {
+        text = text.replace(&home, "~");
+    }
+    if let Ok(users) = Regex::new(r"/(home|Users|scratch|data/users)/[^/\s\x22'`]+") {
+        text = users.replace_all(&text, "/$1/USER").into_owned();
+    }
+    if let Ok(user) = Regex::new(r#""user": "[^"]*""#) {
+        text = user.replace_all(&text, r#""user": "USER""#).into_owned();
+    }
+    // A name of two letters is in half of all words.
+    if host.len() > 2
+        && let Ok(name) = Regex::new(&format!(r"\b{}\b", regex::escape(host)))
+    {
+        text = name.replace_all(&text, "HOST").into_owned();
+    }
+    text
+}
+
+/// To a new file that only this user can read.
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            bail!("{} is there already; name another file", path.display())
+        }
+        file => file
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .wrap_err_with(|| format!("writing {}", path.display()))?,
+    }
+    super::say(&format!(
+        "gputop: {} holds the report; look it through before you send it\n",
+        path.display()
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_no_user_and_no_host() {
+        let text = impersonal(
+            "/home/ana/run/train.py on node17, node170 in \"/scratch/ana\": \"user\": \"ana\"",
+            "node17",
+        );
+        assert_eq!(
+            text,
+            "/home/USER/run/train.py on HOST, node170 in \"/scratch/USER\": \"user\": \"USER\""
+        );
+    }
+}

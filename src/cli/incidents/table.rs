@@ -1,0 +1,101 @@
+//! The list of incidents as a table.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use unicode_width::UnicodeWidthStr;
+
+use crate::incidents::Entry;
+use crate::model::incident::{Incident, Severity};
+use crate::model::text::visible;
+
+const TITLES: [&str; 5] = ["TIME", "UID", "SEVERITY", "HOST", "PROCESS"];
+const TITLE: &str = "INCIDENT";
+/// Names of hosts and programs in a column of their own are cut there.
+const MOST: usize = 24;
+
+/// The newest first; the last column is cut where there is a width.
+pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> String {
+    let rows: Vec<[String; 5]> = entries
+        .iter()
+        .rev()
+        .map(|entry| cells(entry, zone))
+        .collect();
+    let widths: Vec<usize> = (0..TITLES.len())
+        .map(|at| {
+            let cells = rows.iter().map(|row| row[at].width());
+            cells.chain([TITLES[at].width()]).max().unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    let mut line = |mark: &str, row: [&str; 5], last: &str| {
+        let mut line = mark.to_owned();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell}{}", " ".repeat(width - cell.width() + 2));
+        }
+        line.push_str(last);
+        let most = width.unwrap_or(usize::MAX);
+        out.push_str(visible(line.as_bytes(), most).trim_end());
+        out.push('\n');
+    };
+    line("  ", TITLES, TITLE);
+    for (entry, row) in entries.iter().rev().zip(&rows) {
+        let mark = if entry.is_read { "  " } else { "* " };
+        let row = [0, 1, 2, 3, 4].map(|at| row[at].as_str());
+        line(mark, row, &what(&entry.record.incident));
+    }
+    out
+}
+
+fn cells(entry: &Entry, zone: &TimeZone) -> [String; 5] {
+    let incident = &entry.record.incident;
+    let cut = |text: &str| visible(text.as_bytes(), MOST);
+    [
+        moment(incident, zone, "%m-%d %H:%M"),
+        entry.uid.to_string(),
+        severity(incident.severity).to_owned(),
+        cut(incident.host.as_deref().unwrap_or("–")),
+        cut(&process(entry)),
+    ]
+}
+
+/// `oom-fragmentation: 8.0 GiB sits in pieces`.
+fn what(incident: &Incident) -> String {
+    format!("{}: {}", incident.id, incident.title)
+}
+
+pub(super) fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Caught => "caught",
+        Severity::Fatal => "fatal",
+        Severity::Unknown => "unknown",
+    }
+}
+
+/// `rank 3 train.py 418`, as much of it as is known.
+fn process(entry: &Entry) -> String {
+    let fields = &entry.record.incident.fields;
+    let mut words = Vec::new();
+    words.extend(fields.rank.map(|rank| format!("rank {rank}")));
+    words.extend(fields.python_file.as_deref().map(|file| {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        name.to_owned()
+    }));
+    words.extend(fields.pid.map(|pid| pid.to_string()));
+    if words.is_empty() {
+        return "–".to_owned();
+    }
+    words.join(" ")
+}
+
+/// When it was, in the user's zone.
+pub(super) fn moment(incident: &Incident, zone: &TimeZone, format: &str) -> String {
+    let time = incident.time.as_ref();
+    let time = time.and_then(|time| time.parse::<Timestamp>().ok());
+    time.map_or_else(
+        || "–".to_owned(),
+        |time| time.to_zoned(zone.clone()).strftime(format).to_string(),
+    )
+}

@@ -1,0 +1,65 @@
+//! An incident into the store, and the user's command told of it: what whoever sees one does.
+
+use std::time::Duration;
+
+use super::notice::{NOTICE_LIMIT, Notice, notify};
+use super::patience::within;
+use super::record::Record;
+use super::store::{Store, Stored};
+use super::uid::Uid;
+
+/// How long the store may take; a home that hangs takes for ever.
+const STORE_LIMIT: Duration = Duration::from_secs(3);
+/// For the store's part in telling somebody.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Where it is in the store, if it is.
+    pub uid: Option<Uid>,
+    /// What went wrong, a sentence without a period.
+    pub fault: Option<String>,
+}
+
+/// Writes the incident of this user, and runs `on_incident` if it was not run for it before. Takes seconds at most, but
+/// those: not for a task that draws.
+#[must_use]
+pub fn keep(record: Record, on_incident: Option<&str>) -> Kept {
+    let written = within(STORE_LIMIT, move || {
+        let store = Store::of_this_user()?;
+        let Stored { uid, .. } = store.write(record)?;
+        Ok::<_, super::StoreError>((store, uid))
+    });
+    let not_kept = |why: &dyn std::fmt::Display| {
+        let unsaid = if on_incident.is_some() {
+            ", and on_incident was not run"
+        } else {
+            ""
+        };
+        Kept {
+            uid: None,
+            fault: Some(format!("the incident is not kept{unsaid}: {why}")),
+        }
+    };
+    let (store, uid) = match written {
+        Some(Ok(kept)) => kept,
+        Some(Err(error)) => return not_kept(&error),
+        None => return not_kept(&"the state directory does not answer"),
+    };
+    let told = on_incident.map(|command| {
+        let (uid, command) = (uid.clone(), command.to_owned());
+        within(NOTICE_LIMIT + MARGIN, move || {
+            notify(&store, &uid, &command, NOTICE_LIMIT)
+        })
+    });
+    let fault = match told {
+        Some(Some(Notice::Failed(why))) => Some(why),
+        Some(None) => Some("on_incident: the state directory does not answer".to_owned()),
+        Some(Some(Notice::Told | Notice::Known)) | None => None,
+    };
+    Kept {
+        uid: Some(uid),
+        fault,
+    }
+}

@@ -1,0 +1,198 @@
+use super::*;
+use crate::model::event::Observation;
+use crate::model::process::ProcessKey;
+use crate::model::units::{Pid, StartTicks, UnixMillis};
+
+fn key(pid: u32, first: u64) -> Key {
+    Key {
+        boot_id: "boot".into(),
+        process: Some(ProcessKey {
+            pid: Pid(pid),
+            start: StartTicks(99),
+        }),
+        gpu: None,
+        first: Mono(first),
+        time: UnixMillis(1_795_177_607_000 + i64::try_from(first).expect("small")),
+    }
+}
+
+fn record(by: DetectedBy, severity: Severity, confidence: f64, first: u64) -> Record {
+    let incident = Incident {
+        id: format!("{by:?}").to_lowercase(),
+        severity,
+        detected_by: by,
+        confidence,
+        count: 1,
+        ..Incident::default()
+    };
+    Record::new(incident, key(418, first))
+}
+
+fn exit(first: u64) -> Record {
+    let mut record = record(DetectedBy::Exit, Severity::Fatal, 0.4, first);
+    record.incident.fields.exit_code = Some(1);
+    record
+}
+
+fn told(first: u64) -> Record {
+    let mut record = record(DetectedBy::Log, Severity::Caught, 0.9, first);
+    record.incident.fields.requested_bytes = Some(2 << 30);
+    record.excerpt = Some(Excerpt {
+        text: "CUDA out of memory".into(),
+        is_cut: false,
+    });
+    record
+}
+
+#[test]
+fn two_reports_are_one_when_close_in_one_process() {
+    let (a, near, far) = (told(0), told(5_000), told(5_001));
+    assert!(a.is_same(&near));
+    assert!(!a.is_same(&far), "two caught failures of one process");
+    let mut other = told(0);
+    other.observed.process = Some(ProcessKey {
+        pid: Pid(418),
+        start: StartTicks(100),
+    });
+    assert!(!a.is_same(&other), "the PID was used again");
+    let mut boot = told(0);
+    boot.observed.boot_id = "another".into();
+    assert!(!a.is_same(&boot));
+}
+
+#[test]
+fn a_process_ends_once_however_long_it_takes_to_notice() {
+    let mut log = told(0);
+    log.incident.severity = Severity::Fatal;
+    assert!(log.is_same(&exit(60_000)));
+    assert!(!told(0).is_same(&exit(60_000)));
+}
+
+#[test]
+fn what_is_about_nobody_is_never_the_same() {
+    let mut a = told(0);
+    a.observed.process = None;
+    assert!(!a.is_same(&a.clone()));
+    a.observed.gpu = Some(crate::model::units::GpuUuid("GPU-1".into()));
+    assert!(a.is_same(&a.clone()));
+    let mut boot = a.clone();
+    boot.observed.boot_id = String::new();
+    assert!(!boot.is_same(&boot.clone()));
+}
+
+#[test]
+fn the_programs_own_words_explain_and_the_end_makes_it_fatal() {
+    for one in [
+        told(900).revised_by(exit(1_000)),
+        exit(1_000).revised_by(told(900)),
+    ] {
+        assert_eq!(one.incident.id, "log");
+        assert_eq!(one.incident.severity, Severity::Fatal);
+        assert_eq!(one.incident.fields.requested_bytes, Some(2 << 30));
+        assert_eq!(one.incident.fields.exit_code, Some(1));
+        assert_eq!(one.observed.first, Mono(900));
+        assert_eq!(
+            one.excerpt.map(|e| e.text).as_deref(),
+            Some("CUDA out of memory")
+        );
+    }
+}
+
+#[test]
+fn the_same_again_changes_nothing() {
+    let mut one = told(0);
+    one.incident.time = Some("2026-11-20T12:03:58Z".into());
+    one.evidence.events.push(Event::default());
+    one.versions.insert("gputop".into(), "0.1.0".into());
+    one.more.insert("later".into(), 7.into());
+    assert_eq!(one.clone().revised_by(one.clone()), one);
+}
+
+#[test]
+fn nothing_that_either_knew_is_lost() {
+    let event = |agent: &str, seq, time| Event {
+        agent: agent.into(),
+        seq,
+        time: UnixMillis(time),
+        observation: Observation::default(),
+        ..Event::default()
+    };
+    let track = |values: Vec<Option<Span>>| Track {
+        series: "gpu/GPU-1/used".into(),
+        start: Mono(0),
+        step: Millis(1_000),
+        values,
+    };
+    let mut a = told(0);
+    a.evidence.events = vec![event("x", 2, 20)];
+    a.evidence.measured.insert("retries".into(), 1.into());
+    a.history = vec![track(vec![None, Some(Span(1.0, 2.0))])];
+    a.environment = vec![Variable {
+        name: "CUDA_VISIBLE_DEVICES".into(),
+        value: Some("3".into()),
+    }];
+    let mut b = told(10);
+    b.evidence.events = vec![event("y", 1, 10), event("x", 2, 20)];
+    b.evidence.measured.insert("retries".into(), 2.into());
+    b.history = vec![track(vec![Some(Span(0.0, 1.0)), Some(Span(1.0, 2.0))])];
+    b.excerpt = Some(Excerpt {
+        text: "more of the log, and CUDA out of memory".into(),
+        is_cut: false,
+    });
+    b.incident.time = Some("2026-11-20T13:03:00+01:00".into());
+    a.incident.time = Some("2026-11-20T12:03:58Z".into());
+    let one = a.revised_by(b);
+    let seqs: Vec<u64> = one.evidence.events.iter().map(|event| event.seq).collect();
+    assert_eq!(seqs, [1, 2]);
+    assert_eq!(one.evidence.measured["retries"], 2, "the later measurement");
+    assert_eq!(one.history[0].known(), 2);
+    assert_eq!(one.environment.len(), 1);
+    assert!(one.excerpt.is_some_and(|e| e.text.starts_with("more")));
+    assert_eq!(
+        one.incident.time.as_deref(),
+        Some("2026-11-20T13:03:00+01:00")
+    );
+}
+
+#[test]
+fn sections_are_bounded_and_the_end_of_the_log_stays() {
+    let mut one = told(0);
+    let line = "x".repeat(99) + "\n";
+    one.excerpt = Some(Excerpt {
+        text: "é".to_owned() + &line.repeat(4_000) + "the end",
+        is_cut: false,
+    });
+    one.evidence.events = (0..500)
+        .map(|seq| Event {
+            seq,
+            ..Event::default()
+        })
+        .collect();
+    let one = one.bounded();
+    let excerpt = one.excerpt.as_ref().expect("it is kept");
+    assert!(excerpt.text.len() <= MOST_EXCERPT && excerpt.is_cut);
+    assert!(excerpt.text.starts_with('x') && excerpt.text.ends_with("the end"));
+    assert_eq!(one.evidence.events.len(), MOST_EVENTS);
+    assert_eq!(one.evidence.events[0].seq, 500 - MOST_EVENTS as u64);
+    assert_eq!(one.clone().bounded(), one);
+}
+
+#[test]
+fn a_record_reads_back_with_what_a_later_version_added() {
+    let mut one = told(0);
+    one.incident.fields.more.insert("nvlink".into(), 3.into());
+    let mut value = serde_json::to_value(&one).expect("plain data");
+    assert_eq!(value["schema"], 1);
+    assert_eq!(value["id"], "log", "an incident as explain prints it");
+    value["later"] = serde_json::json!({"any": [1, 2]});
+    let read: Record = serde_json::from_value(value.clone()).expect("it reads");
+    assert_eq!(read.more["later"]["any"][1], 2);
+    assert_eq!(serde_json::to_value(&read).expect("plain data"), value);
+    assert_eq!(
+        Record {
+            more: Map::new(),
+            ..read
+        },
+        one
+    );
+}

@@ -1,0 +1,249 @@
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::incidents::Key;
+use crate::model::incident::{Incident, Severity};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Mono, Pid, StartTicks};
+
+fn store() -> (TempDir, Store) {
+    let home = tempfile::tempdir().expect("a directory");
+    let store = Store::at(&home.path().join("gputop/incidents"));
+    (home, store)
+}
+
+fn record(pid: u32, seconds: u32) -> Record {
+    let incident = Incident {
+        id: "oom-fragmentation".into(),
+        severity: Severity::Caught,
+        count: 1,
+        ..Incident::default()
+    };
+    let key = Key {
+        boot_id: "boot".into(),
+        process: Some(ProcessKey {
+            pid: Pid(pid),
+            start: StartTicks(7),
+        }),
+        gpu: None,
+        first: Mono(u64::from(seconds) * 1_000),
+        time: UnixMillis(1_795_177_000_000 + i64::from(seconds) * 1_000),
+    };
+    Record::new(incident, key)
+}
+
+fn put(store: &Store, record: Record) -> Stored {
+    store.write(record).expect("it is written")
+}
+
+#[test]
+fn one_incident_is_one_file_however_often_it_is_told() {
+    let (_home, store) = store();
+    let first = put(&store, record(418, 0));
+    assert_eq!(first.what, Written::New);
+    assert_eq!(put(&store, record(418, 0)).what, Written::Known);
+    let mut more = record(418, 2);
+    more.command = Some("python train.py".into());
+    let again = put(&store, more);
+    assert_eq!((&again.uid, again.what), (&first.uid, Written::Revised));
+    let listing = store.list().expect("a list");
+    assert_eq!(listing.entries.len(), 1);
+    let kept = &listing.entries[0].record;
+    assert_eq!(kept.command.as_deref(), Some("python train.py"));
+    assert_eq!(kept.uid(), Some(first.uid));
+    assert_eq!(
+        kept.incident.time.as_deref(),
+        Some("2026-11-20T12:16:40Z"),
+        "of the first observation"
+    );
+    let mode = |path: &Path| path.metadata().expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(store.folder()), 0o700);
+    assert_eq!(mode(&store.path(&kept.uid().expect("a name"))), 0o600);
+}
+
+#[test]
+fn the_same_second_and_the_same_hash_are_still_two() {
+    let (_home, store) = store();
+    let mut a = record(1, 0);
+    a.observed.process = None;
+    // Neither knows whom it is about, so they are two; their names would be one.
+    let b = a.clone();
+    let (a, b) = (put(&store, a), put(&store, b));
+    assert_ne!(a.uid, b.uid);
+    assert_eq!(b.what, Written::New);
+}
+
+#[test]
+fn what_was_read_is_unread_again_when_it_got_worse() {
+    let (_home, store) = store();
+    let uid = put(&store, record(418, 0)).uid;
+    let is_read = || store.list().expect("a list").entries[0].is_read;
+    assert!(!is_read());
+    store.mark_read(std::slice::from_ref(&uid)).expect("marked");
+    assert!(is_read());
+    let mut more = record(418, 1);
+    more.command = Some("python".into());
+    put(&store, more);
+    assert!(is_read(), "the same with more evidence is no news");
+    let mut died = record(418, 3);
+    died.incident.severity = Severity::Fatal;
+    put(&store, died);
+    assert!(!is_read());
+}
+
+#[test]
+fn somebody_is_told_once() {
+    let (_home, store) = store();
+    let uid = put(&store, record(418, 0)).uid;
+    assert!(store.claim_notice(&uid).expect("a claim"));
+    assert!(!store.claim_notice(&uid).expect("a claim"));
+}
+
+#[test]
+fn the_oldest_go_and_of_them_the_read_ones_first() {
+    let (_home, store) = store();
+    let most = u32::try_from(MOST_RECORDS).expect("small");
+    let uids: Vec<Uid> = (0..most).map(|n| put(&store, record(n, n)).uid).collect();
+    store
+        .mark_read(&[uids[5].clone(), uids[9].clone()])
+        .expect("marked");
+    let names = || -> Vec<Uid> {
+        let files = store.files().expect("files");
+        files.into_iter().map(|file| file.uid).collect()
+    };
+    put(&store, record(most, most));
+    assert_eq!(names().len(), MOST_RECORDS);
+    assert!(!names().contains(&uids[5]));
+    put(&store, record(most + 1, most + 1));
+    assert!(!names().contains(&uids[9]) && names().contains(&uids[0]));
+    // Older than all of them, and yet what was just written.
+    let old = put(&store, record(most + 2, 0)).uid;
+    assert!(names().contains(&old) && !names().contains(&uids[0]));
+}
+
+#[test]
+fn a_person_types_the_beginning_or_the_end() {
+    let (_home, store) = store();
+    let nearest = |word: &str| store.find(word).expect_err(word).to_string();
+    assert_eq!(nearest("x"), "there is no incident x: the store is empty");
+    let a = put(&store, record(418, 0)).uid;
+    let b = put(&store, record(421, 100_000)).uid;
+    assert_eq!(store.find(a.as_str()).ok(), Some(a.clone()));
+    assert_eq!(store.find(&a.as_str()[..6]).ok(), Some(a.clone()));
+    assert_eq!(store.find(&b.as_str()[8..]).ok(), Some(b.clone()));
+    let both = nearest(&a.as_str()[..1]);
+    assert_eq!(
+        both,
+        format!(
+            "{} may be any of {b}, {a}; type more of it",
+            &a.as_str()[..1]
+        )
+    );
+    let slip = format!("{}z", &a.as_str()[..11]);
+    assert_eq!(
+        nearest(&slip),
+        format!("there is no incident {slip}; the nearest is {a}")
+    );
+    assert!(nearest("\x1b[31m\n").lines().count() == 1);
+}
+
+#[test]
+fn damaged_files_are_told_and_nothing_strange_is_opened() {
+    let (home, store) = store();
+    let good = put(&store, record(418, 0)).uid;
+    let file = |name: &str| store.folder().join(format!("{name}.json"));
+    fs::write(file("01kq3v7-aaaa"), b"{\"schema\": 1, \"id\": ").expect("write");
+    fs::write(file("01kq3v7-bbbb"), b"{\"schema\": 2, \"id\": \"x\"}").expect("write");
+    fs::write(file("01kq3v7-cccc"), vec![b' '; 5 << 20]).expect("write");
+    let secret = home.path().join("secret.json");
+    fs::write(&secret, b"{\"schema\": 1}").expect("write");
+    symlink(&secret, file("01kq3v7-dddd")).expect("link");
+    nix::unistd::mkfifo(&file("01kq3v7-eeee"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
+    fs::create_dir(file("01kq3v7-ffff")).expect("directory");
+    fs::write(file("01kq3v7-gggg"), b"[[[[").expect("write");
+    fs::write(store.folder().join("notes.txt"), b"mine").expect("write");
+    let listing = store.list().expect("a list");
+    assert_eq!(listing.entries.len(), 1);
+    assert_eq!(listing.entries[0].uid, good);
+    let told: Vec<String> = listing
+        .unreadable
+        .iter()
+        .map(|one| format!("{}: {}", &one.file[8..12], one.why))
+        .collect();
+    assert!(told[0].starts_with("aaaa: it is damaged (EOF"), "{told:?}");
+    assert_eq!(
+        told[1..6],
+        [
+            "bbbb: it was written by a newer gputop (schema 2)",
+            "cccc: it is larger than 4 MiB",
+            "dddd: it is not a plain file",
+            "eeee: it is not a plain file",
+            "ffff: it is not a plain file",
+        ]
+    );
+    assert_eq!(told.len(), 7);
+    // Writing goes on beside them.
+    put(&store, record(421, 9));
+    assert_eq!(store.list().expect("a list").entries.len(), 2);
+}
+
+#[test]
+fn a_newer_state_is_left_alone_and_a_damaged_one_is_begun_anew() {
+    let (_home, store) = store();
+    let uid = put(&store, record(418, 0)).uid;
+    let state = store.folder().join(super::super::state::NAME);
+    let newer = br#"{"schema": 9, "read": 3}"#;
+    fs::write(&state, newer).expect("write");
+    let error = store.claim_notice(&uid).expect_err("not ours to write");
+    assert!(
+        matches!(error, StoreError::Newer { schema: 9, .. }),
+        "{error}"
+    );
+    put(&store, record(421, 9));
+    assert_eq!(fs::read(&state).expect("there"), newer);
+    fs::write(&state, b"\xff\xfe{{{").expect("write");
+    assert!(store.claim_notice(&uid).expect("begun anew"));
+    assert!(!store.claim_notice(&uid).expect("and kept"));
+}
+
+#[test]
+fn a_store_that_is_a_link_a_file_or_read_only_is_an_error() {
+    let (home, store) = store();
+    let above = home.path().join("gputop");
+    fs::create_dir(&above).expect("directory");
+    let sentence = || store.write(record(1, 0)).expect_err("refused").to_string();
+    symlink(home.path(), store.folder()).expect("link");
+    assert!(
+        sentence().starts_with("the incidents in "),
+        "{}",
+        sentence()
+    );
+    assert!(store.list().is_err());
+    fs::remove_file(store.folder()).expect("remove");
+    fs::write(store.folder(), b"").expect("a file");
+    assert!(sentence().contains("cannot be used"), "{}", sentence());
+    fs::remove_file(store.folder()).expect("remove");
+    // A lock that is a link is not followed either.
+    put(&store, record(1, 0));
+    fs::remove_file(store.folder().join(LOCK)).expect("remove");
+    symlink(home.path().join("elsewhere"), store.folder().join(LOCK)).expect("link");
+    assert!(sentence().contains("cannot be used"), "{}", sentence());
+    assert!(!home.path().join("elsewhere").exists());
+}
+
+#[test]
+fn a_lock_that_nobody_gives_back_is_waited_for_a_second() {
+    let (_home, store) = store();
+    put(&store, record(418, 0));
+    let held = store.lock().expect("a lock");
+    let begun = Instant::now();
+    let error = store.write(record(421, 9)).expect_err("busy");
+    assert!(matches!(error, StoreError::Busy { .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    // Reading needs no lock.
+    assert_eq!(store.list().expect("a list").entries.len(), 1);
+    drop(held);
+    put(&store, record(421, 9));
+}

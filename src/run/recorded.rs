@@ -1,0 +1,94 @@
+//! What is kept of a run that failed: the incident, and what it was concluded from, without secrets.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+
+use super::Moment;
+use super::command::CommandLine;
+use crate::collect::host::hello;
+use crate::collect::redact;
+use crate::diagnose::LogFindings;
+use crate::incidents::{Excerpt, Key, Record};
+use crate::model::host::Hello;
+use crate::model::incident::Incident;
+use crate::model::process::{ProcessKey, Variable};
+use crate::model::text::visible;
+
+/// A longer command line is cut; the end of one is rarely what tells.
+const MAX_COMMAND: usize = 4096;
+/// Text of all logs together.
+const MOST_EXCERPT: usize = 256 << 10;
+
+/// Who failed, when, and what it had said.
+pub(super) struct Failed<'a> {
+    pub(super) command: &'a CommandLine,
+    pub(super) who: Option<ProcessKey>,
+    pub(super) at: Moment,
+    pub(super) logs: &'a [LogFindings],
+}
+
+impl Failed<'_> {
+    pub(super) fn record(&self, incident: &Incident) -> Record {
+        let hello = hello();
+        let mut incident = incident.clone();
+        redact::incident(&mut incident);
+        incident.host = (!hello.host.is_empty()).then(|| hello.host.clone());
+        incident.fields.pid = incident.fields.pid.or(self.who.map(|who| who.pid));
+        let observed = Key {
+            boot_id: hello.boot_id.clone(),
+            process: self.who,
+            gpu: None,
+            first: self.at.mono,
+            time: self.at.wall,
+        };
+        let mut record = Record::new(incident, observed);
+        record.command = Some(command_line(self.command));
+        record.excerpt = excerpt(self.logs);
+        record.environment = environment();
+        record.versions = versions(&hello);
+        record
+    }
+}
+
+fn command_line(command: &CommandLine) -> String {
+    let words = std::iter::once(&command.program).chain(&command.args);
+    let words = redact::arguments(words.map(|word| word.as_bytes()));
+    visible(&words.join(&b' '), MAX_COMMAND)
+}
+
+fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
+    let texts: Vec<String> = logs.iter().map(|log| log.excerpt(MOST_EXCERPT)).collect();
+    let text = texts.join("\n");
+    let text = text.trim();
+    // As a whole, since a secret may go over lines; then line by line, to be harmless.
+    let text = redact::text(text.as_bytes());
+    let lines = text.split(|byte| *byte == b'\n');
+    let lines: Vec<String> = lines.map(|line| visible(line, MOST_EXCERPT)).collect();
+    let text = lines.join("\n");
+    (!text.is_empty()).then_some(Excerpt {
+        text,
+        is_cut: false,
+    })
+}
+
+/// What the command was given, which is what we were given.
+fn environment() -> Vec<Variable> {
+    let all = std::env::vars_os();
+    let all = all.map(|(name, value)| redact::variable(name.as_bytes(), value.as_bytes()));
+    let mut shown: Vec<Variable> = all.filter(|one| one.value.is_some()).collect();
+    shown.sort_by(|a, b| a.name.cmp(&b.name));
+    shown
+}
+
+fn versions(hello: &Hello) -> BTreeMap<String, String> {
+    let driver = std::fs::read("/sys/module/nvidia/version").ok();
+    let driver = driver.map(|text| visible(text.trim_ascii(), 60));
+    let all = [
+        ("gputop", Some(hello.version.clone())),
+        ("kernel", hello.kernel.value().cloned()),
+        ("driver", driver),
+    ];
+    all.into_iter()
+        .filter_map(|(name, version)| Some((name.to_owned(), version?)))
+        .collect()
+}
