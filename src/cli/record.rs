@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use color_eyre::Result;
@@ -10,9 +11,11 @@ use jiff::SignedDuration;
 
 use super::settings::{Settings, agent_options, interval_argument};
 use super::{runtime, say, targets, top};
+use crate::model::incident::Severity;
 use crate::model::units::{Bytes, Millis};
 use crate::source::record::Recorder;
 use crate::source::{Update, local};
+use crate::watch::{Found, Watcher};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -32,6 +35,9 @@ pub struct Args {
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
 }
+
+/// How long what was seen last may take to be judged and kept.
+const FINISH: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if let Some(word) = args.targets.first() {
@@ -56,14 +62,23 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
     };
     let mut end = std::pin::pin!(ended(args.length));
     let mut frames = 0_u64;
+    let mut watcher = Watcher::start(settings.keep())?;
+    watcher.see(&Update::Hello(Arc::clone(&hello)));
     loop {
         let update = tokio::select! {
             update = source.next() => update,
+            found = watcher.next() => {
+                report(&found);
+                continue;
+            }
             stopped = &mut end => {
                 stopped?;
                 break;
             }
         };
+        if let Some(update) = &update {
+            watcher.see(update);
+        }
         match update {
             Some(Update::Frame(frame)) => {
                 if let Some(why) = top::why_nothing(&frame).filter(|_| frames == 0) {
@@ -79,6 +94,7 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         }
     }
     recorder.finish()?;
+    watcher.finish(FINISH).iter().for_each(report);
     let bytes = Bytes(std::fs::metadata(&path).map_or(0, |file| file.len()));
     clear_progress();
     say(&format!(
@@ -87,6 +103,24 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         path.display()
     ));
     Ok(0)
+}
+
+/// Says what was found, above the line that counts frames.
+fn report(found: &Found) {
+    clear_progress();
+    match found {
+        Found::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
+            let kept = uid.as_ref().map_or(String::new(), |uid| {
+                format!(" (`gputop incidents show {uid}`)")
+            });
+            say(&format!(
+                "gputop: {}: {}{kept}\n",
+                revision.incident.id, revision.incident.title
+            ));
+        }
+        Found::Incident(..) => {}
+        Found::Trouble(why) => say(&format!("gputop: {why}\n")),
+    }
 }
 
 fn default_name(host: &str) -> PathBuf {

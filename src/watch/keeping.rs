@@ -1,12 +1,13 @@
 //! From what was concluded to a record of the store, with what was seen around it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Found, Keep};
 use crate::diagnose::live::Revision;
-use crate::incidents::{Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, notify};
+use crate::incidents::{Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, notify, within};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -15,6 +16,8 @@ use crate::model::process::ProcessKey;
 
 /// Events that are kept for what is found later.
 const MOST_EVENTS: usize = 256;
+/// How long the store may take; a home that hangs takes for ever.
+const STORE_LIMIT: Duration = Duration::from_secs(3);
 const MOST_COMMANDS: usize = 4_096;
 
 pub struct Keeping {
@@ -74,13 +77,18 @@ impl Keeping {
 
     /// Its name in the store; `None` where it could not be kept, which is told.
     pub fn keep(&mut self, revision: &Revision) -> Option<Uid> {
-        match self.keep.store.write(self.record(revision)) {
-            Ok(stored) => {
+        let (store, record) = (self.keep.store.clone(), self.record(revision));
+        match within(STORE_LIMIT, move || store.write(record)) {
+            Some(Ok(stored)) => {
                 self.notify(revision, &stored.uid);
                 Some(stored.uid)
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 self.trouble(&error.to_string());
+                None
+            }
+            None => {
+                self.trouble("the incident is not kept: the state directory does not answer");
                 None
             }
         }

@@ -103,6 +103,7 @@ const RULES: &[Rule] = &[
             "run",
             "source",
             "tui",
+            "watch",
         ],
     },
     // The list of modules.

@@ -31,6 +31,7 @@ use self::themes::AUTO;
 use self::written::Written;
 use crate::collect::agent;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
+use crate::incidents::Store;
 use crate::model::spelling::instead_of;
 use crate::model::text::quoted;
 use crate::model::units::Millis;
@@ -40,6 +41,7 @@ use crate::tui::colours::Colours;
 use crate::tui::density::{DENSITIES, Density};
 use crate::tui::keymap::{Binding, DEFAULT, Keymap};
 use crate::tui::theme::Theme;
+use crate::watch::Keep;
 
 const DEFAULT_INTERVAL: Millis = Millis(1_000);
 
@@ -74,6 +76,14 @@ impl Settings {
         let themes = place.map_or_else(Themes::default, |place| Themes::beside(&place.path));
         let terminal = TerminalEnvironment::read();
         Self::resolve(written, &themes, &terminal, TimeZone::system())
+    }
+
+    /// Where incidents of this host are kept; nowhere for a user without a home.
+    pub fn keep(&self) -> Option<Keep> {
+        Some(Keep {
+            store: Store::of_this_user().ok()?,
+            on_incident: self.on_incident.clone(),
+        })
     }
 
     fn resolve(
