@@ -10,6 +10,7 @@ use super::{runtime, top};
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
+use crate::tui::incidents::Desk;
 
 /// A training run on an H200, as it was recorded.
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
@@ -37,5 +38,9 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
             ..Options::default()
         },
     );
-    Ok(top::leave(runtime()?.block_on(tui::run(app, source))?))
+    Ok(top::leave(runtime()?.block_on(tui::run(
+        app,
+        source,
+        Desk::unserved(),
+    ))?))
 }

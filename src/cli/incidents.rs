@@ -171,7 +171,11 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             ..record.incident.clone()
         };
         let text = explanation::text(&[incident], true, &style);
-        print(&(text + &circumstances(uid, record)))?;
+        print(&format!(
+            "{}\n\n{}",
+            text.trim_end(),
+            circumstances(uid, record)
+        ))?;
     }
     // Somebody has read it; a store that cannot note that shows it once more.
     if let Err(error) = store.mark_read(std::slice::from_ref(uid)) {
@@ -185,7 +189,7 @@ fn circumstances(uid: &Uid, record: &Record) -> String {
     let when = table::moment(&record.incident, &TimeZone::system(), "%Y-%m-%d %H:%M:%S");
     let host = record.incident.host.as_ref();
     let host = host.map_or_else(String::new, |host| format!(" on {host}"));
-    let mut out = format!("\nWHEN  {when}{host}  {uid}\n");
+    let mut out = format!("WHEN  {when}{host}  {uid}\n");
     if let Some(command) = &record.command {
         out += &format!("RAN   {command}\n");
     }

@@ -9,6 +9,7 @@ mod allocator;
 mod cards;
 mod config;
 mod demo;
+mod desk;
 mod doctor;
 mod explain;
 mod generate;

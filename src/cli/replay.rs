@@ -11,6 +11,7 @@ use crate::model::text::visible;
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
+use crate::tui::incidents::Desk;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -55,5 +56,9 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             repeat: false,
         },
     );
-    Ok(top::leave(runtime()?.block_on(tui::run(app, source))?))
+    Ok(top::leave(runtime()?.block_on(tui::run(
+        app,
+        source,
+        Desk::unserved(),
+    ))?))
 }

@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::{Settings, agent_options, has_terminal, interval_argument};
-use super::{demo, runtime, targets};
+use super::{demo, desk, runtime, targets};
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::reading::Reason;
@@ -54,7 +54,10 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             "standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording"
         );
     }
-    Ok(leave(runtime.block_on(tui::run(app, source))?))
+    let (desk, service) = desk::serve();
+    let left = runtime.block_on(tui::run(app, source, desk))?;
+    service.finish();
+    Ok(leave(left))
 }
 
 /// Feeds the app until the first frame; `None` when the driver takes too long to wait for.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::Path;
 
 use nix::libc::{ELOOP, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::geteuid;
 
 /// Makes the directory, for this user only.
@@ -106,6 +107,10 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(super) const PART: &str = "part";
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Beyond the limit on a file's size (ulimit -f) the kernel sends this beside the error, and it kills.
+    let mut too_large = SigSet::empty();
+    too_large.add(Signal::SIGXFSZ);
+    let _ = too_large.thread_block();
     // Left there by a process of our number that was killed.
     let _ = fs::remove_file(path);
     let mut options = OpenOptions::new();

@@ -21,6 +21,7 @@ pub enum Action {
     Memory,
     Stack,
     Unread,
+    Why,
     NextPane,
     NextGpu,
     PreviousGpu,
@@ -149,6 +150,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "unread",
         "unreadable",
         "List the processes whose allocator cannot be read, and why",
+    ),
+    def(
+        Action::Why,
+        "why",
+        "why",
+        "Explain the newest incident that nobody has read; again: the one before it",
     ),
     def(
         Action::NextPane,

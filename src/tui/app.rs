@@ -10,6 +10,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::density::Density;
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, Line};
+use super::incidents::Incidents;
 use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
@@ -80,6 +81,8 @@ pub struct App {
     /// The last one that was understood.
     pub filter: Filter,
     pub tags: Tags,
+    /// Of the store and of now.
+    pub incidents: Incidents,
     /// The terminal reports clicks and the wheel.
     pub mouse: bool,
     /// No signal may be sent: the user said so.
@@ -139,6 +142,7 @@ impl App {
             hidden: 0,
             filter: Filter::default(),
             tags: Tags::default(),
+            incidents: Incidents::default(),
             mouse: true,
             readonly: false,
             sort: None,

@@ -9,11 +9,14 @@ use ratatui::widgets::{Clear, Widget};
 use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
+use super::incidents::moment;
 use super::screens::Screen;
+use super::screens::incident::role;
 use super::signal_menu::SignalMenu;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_all, put_line, put_right, wrap_words};
+use super::widgets::cells::{columns, fit, put, put_all, put_line, put_right, wrap_words};
 use crate::model::frame::Frame;
+use crate::model::incident::{Incident, Severity};
 use crate::model::units::Millis;
 
 /// `8xH200`, or the names one by one when they differ.
@@ -144,6 +147,67 @@ pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         rows += 1;
     }
     rows
+}
+
+/// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB found no hole  +2  d why`: the incident to look at.
+pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
+    let Some(incident) = app.incidents.news() else {
+        return;
+    };
+    let theme = &app.theme;
+    let style = theme.style(role(incident.severity));
+    let key = format!(" {} why ", app.keymap.label(Action::Why));
+    let right = put_right(
+        buffer,
+        area.x,
+        area.right(),
+        area.y,
+        &key,
+        theme.style(Role::Key),
+    );
+    let more = app.incidents.unread() - 1;
+    let more = if more > 0 {
+        format!(" +{more}")
+    } else {
+        String::new()
+    };
+    let right = put_right(buffer, area.x, right, area.y, &more, theme.style(Role::Dim));
+    let room = usize::from(right.saturating_sub(area.x + 1));
+    let what = what_happened(app, incident);
+    let whole = format!("{what}: {}", incident.title);
+    // A word or two of a sentence tell nothing.
+    let words = if columns(&what) + 18 > room {
+        what
+    } else {
+        whole
+    };
+    let words = fit(&words, room, theme.glyphs.ellipsis);
+    put(buffer, area.x + 1, area.y, &words, right, style);
+}
+
+/// `!! 12:03 rank 3 OUT OF MEMORY (caught)`
+fn what_happened(app: &App, incident: &Incident) -> String {
+    let mark = match incident.severity {
+        Severity::Note => "!",
+        _ => "!!",
+    };
+    let mut words = vec![mark.to_owned()];
+    words.extend(moment(incident).map(|time| {
+        let day = |time| app.theme.clock(time, "%F");
+        // Yesterday's `12:03` is not today's.
+        let format = if day(time) == day(app.frame.time) {
+            "%H:%M"
+        } else {
+            "%b %d %H:%M"
+        };
+        app.theme.clock(time, format)
+    }));
+    words.extend(incident.fields.rank.map(|rank| format!("rank {rank}")));
+    words.push(incident.headline.clone());
+    if incident.severity == Severity::Caught {
+        words.push("(caught)".into());
+    }
+    words.join(" ")
 }
 
 /// `filter: train (3 hidden)`

@@ -12,6 +12,7 @@ pub mod columns;
 pub mod density;
 pub mod filter;
 pub mod groups;
+pub mod incidents;
 pub mod keymap;
 pub mod overlay;
 pub mod palette;
@@ -39,6 +40,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use self::app::App;
+use self::incidents::{Desk, Known};
 use self::terminal::Terminal;
 use self::view::{Outcome, View};
 use crate::source::Update;
@@ -63,6 +65,7 @@ pub enum Left {
 enum Wake {
     Terminal(Option<io::Result<Event>>),
     Source(Option<Update>),
+    Incidents(Option<Vec<Known>>),
     Signal(Signal),
     Draw,
 }
@@ -71,13 +74,14 @@ enum Wake {
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
+pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result<Left> {
     let mut signals = Signals::listen()?;
     let mut terminal = Terminal::enter(app.mouse)?;
     let mut keys = EventStream::new();
     let mut view = View::default();
     let mut last_draw = Instant::now() - LEAST_PAUSE;
-    let (mut pause, mut dirty, mut source_open) = (LEAST_PAUSE, true, true);
+    let (mut pause, mut dirty) = (LEAST_PAUSE, true);
+    let (mut source_open, mut desk_open) = (true, true);
     loop {
         let due = last_draw + pause;
         let wake = tokio::select! {
@@ -85,6 +89,7 @@ pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
             signal = signals.next() => Wake::Signal(signal),
             event = keys.next() => Wake::Terminal(event),
             update = source.next(), if source_open => Wake::Source(update),
+            known = desk.incoming.recv(), if desk_open => Wake::Incidents(known),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
         match wake {
@@ -100,6 +105,11 @@ pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
                 panic_where_a_test_wants_it();
             }
             Wake::Source(None) => source_open = false,
+            Wake::Incidents(None) => desk_open = false,
+            Wake::Incidents(Some(known)) => {
+                app.incidents.take_stored(known);
+                dirty = true;
+            }
             Wake::Source(Some(update)) => {
                 app.update(update);
                 while let Some(update) = source.try_next() {
@@ -126,6 +136,10 @@ pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
                     Outcome::Leave => return Ok(Left::ByUser),
                     Outcome::Suspend => suspend(&mut terminal)?,
                     Outcome::Redraw => terminal.redraw()?,
+                }
+                // Nobody listens where there is no store.
+                for uid in app.incidents.take_opened() {
+                    let _ = desk.opened.send(uid);
                 }
                 dirty = true;
             }

@@ -11,6 +11,7 @@ use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
 use super::filter::Filter;
 use super::overlay::{After, Overlay, orders};
+use super::screens::incident::{self, IncidentScreen};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
@@ -142,6 +143,7 @@ impl View {
                 }
             }
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),
+            Action::Why => self.open_incident(app),
             Action::Help => {
                 self.overlay = Some(Overlay::Help {
                     scroll: Scroll::default(),
@@ -168,6 +170,31 @@ impl View {
             other => play(other, app, requests),
         }
         Outcome::Stay
+    }
+
+    /// The newest that nobody has read; where all were, the newest.
+    fn open_incident(&mut self, app: &mut App) {
+        let is_open = self.top().def().id == incident::DEF.id;
+        let newest = || app.incidents.newest().filter(|_| !is_open);
+        let Some(incident) = app.incidents.news().or_else(newest).cloned() else {
+            let why = if is_open {
+                "there is no other incident that nobody has read"
+            } else {
+                "no incident is known; `gputop incidents` lists what the store has"
+            };
+            app.message = Some(why.into());
+            return;
+        };
+        app.incidents.open(&incident);
+        if is_open {
+            self.stack.pop();
+        }
+        self.stack.push(Box::new(IncidentScreen::new(incident)));
+    }
+
+    /// Whether the incident to look at stands beside this screen.
+    fn has_news(&self, app: &App, area: Rect) -> bool {
+        area.height >= 3 && app.incidents.news().is_some()
     }
 
     fn open_signals(&mut self, signal: Signal, app: &mut App) {
@@ -246,10 +273,29 @@ impl View {
         } else {
             chrome::reason(app, below, buffer)
         };
-        let footer = u16::from(!small);
+        let news = u16::from(self.has_news(app, area));
+        // Above a screen; in a small pane below it, where the footer would be.
+        let above = if small { 0 } else { news };
+        if news > 0 {
+            let y = if small {
+                area.bottom() - 1
+            } else {
+                area.y + header + reason
+            };
+            chrome::incident(
+                app,
+                Rect {
+                    y,
+                    height: 1,
+                    ..area
+                },
+                buffer,
+            );
+        }
+        let below = if small { news } else { 1 };
         Rect {
-            y: area.y + header + reason,
-            height: area.height.saturating_sub(header + reason + footer),
+            y: area.y + header + reason + above,
+            height: area.height.saturating_sub(header + reason + above + below),
             ..area
         }
     }
@@ -296,6 +342,14 @@ impl View {
             let hints = self.footer(app, area, nowhere);
             let hit = hints.iter().find(|hint| hint.columns.contains(&place.x));
             return hit.map(|hint| hint.action);
+        }
+        let news = if is_small(area) {
+            area.bottom() - 1
+        } else {
+            body.y.saturating_sub(1)
+        };
+        if place.y == news && self.has_news(app, area) {
+            return Some(Action::Why);
         }
         let screen = self.stack.last_mut()?;
         match screen.click(app, place, body) {

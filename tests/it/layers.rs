@@ -83,6 +83,8 @@ const RULES: &[Rule] = &[
         place: "tui",
         may: &[
             "allocator",
+            // An incident reads the same wherever it is shown.
+            "export::explanation",
             "model",
             "source::stream",
             "source::Update",

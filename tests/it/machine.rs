@@ -14,6 +14,9 @@ use crate::terminal::Launch;
 /// Short, so that a test waits for little; the schedule of dear calls is in seconds and stays what it is.
 pub const INTERVAL: &str = "200ms";
 
+/// Where commands without a terminal keep what they keep.
+pub const STATE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/state");
+
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A process that waits for its input to end: it does so when this is dropped, and also when the test is killed.
@@ -124,8 +127,9 @@ pub fn gputop<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
         // As on a terminal: a debug build takes a second to look up its names.
         .env_remove("RUST_BACKTRACE")
         .env_remove("RUST_LIB_BACKTRACE")
-        // Nobody's own settings.
+        // Nobody's own settings, and no incidents into anybody's store.
         .env("XDG_CONFIG_HOME", "/dev/null")
+        .env("XDG_STATE_HOME", STATE)
         .env_remove("GPUTOP_CONFIG")
         .stdin(Stdio::null());
     command

@@ -20,6 +20,10 @@ mod filter;
 mod groups;
 #[cfg(target_os = "linux")]
 mod hostile;
+#[cfg(target_os = "linux")]
+mod incidents;
+#[cfg(target_os = "linux")]
+mod incidents_shown;
 mod layers;
 #[cfg(target_os = "linux")]
 mod machine;

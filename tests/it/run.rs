@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::machine::{Guarded, gputop, wait_until};
+use crate::machine::{Guarded, STATE, gputop, wait_until};
 use crate::terminal::{Launch, Terminal};
 
 /// Leader of its terminal, as an interactive shell starts it.
@@ -37,6 +37,8 @@ pub fn piped<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
         .args(args)
         .env("LC_ALL", "C.UTF-8")
         .env("RUST_BACKTRACE", "0")
+        .env("XDG_CONFIG_HOME", "/dev/null")
+        .env("XDG_STATE_HOME", STATE)
         .stdin(Stdio::null());
     for name in ["RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"] {
         command.env_remove(name);

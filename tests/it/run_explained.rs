@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use crate::run::{in_a_script, output, piped, script, text};
 use crate::terminal::Launch;
 
-const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity \
+pub const OOM: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity \
                    of 23.69 GiB of which 1.06 GiB is free. Process 418 has 22.60 GiB memory in use. Of the allocated \
                    memory 14.10 GiB is allocated by PyTorch, and 8.02 GiB is reserved by PyTorch but unallocated.";
-const EXPLAINED: &str = "FRAGMENTED MEMORY";
+pub const EXPLAINED: &str = "FRAGMENTED MEMORY";
 
 #[test]
 fn an_out_of_memory_error_is_explained_below_the_output() {

@@ -10,12 +10,11 @@ use gputop::tui::colours::Colours;
 use gputop::tui::density::Density;
 use gputop::tui::palette::PALETTES;
 use gputop::tui::picture::text_of;
-use gputop::tui::screens::SCREENS;
 use gputop::tui::theme::Palette;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 
-use crate::stage::{DEMO, app_at, draw};
+use crate::stage::{DEMO, app_at, draw, openable};
 
 const TROUBLE: &[u8] = include_bytes!("../data/recordings/trouble.gpt.zst");
 const SIZES: [(u16, u16); 4] = [(40, 6), (80, 24), (120, 40), (200, 60)];
@@ -32,10 +31,7 @@ const MOMENTS: &[(&str, &[u8], u64, bool)] = &[
 fn every_screen_at_every_size_from_recorded_frames() {
     for (moment, recording, seconds, ascii) in MOMENTS {
         let app = app_at(recording, *seconds, Palette::None, *ascii, false);
-        for def in SCREENS {
-            if (def.sample)(&app).is_none() {
-                continue;
-            }
+        for def in openable(&app) {
             for (width, height) in SIZES {
                 let name = format!("{moment}-{}-{width}x{height}", def.id);
                 insta::assert_snapshot!(name, text_of(&draw(&app, def.id, width, height)));
@@ -48,7 +44,7 @@ fn every_screen_at_every_size_from_recorded_frames() {
 fn every_screen_can_be_drawn_at_any_size() {
     for recording in [DEMO, TROUBLE] {
         let app = app_at(recording, 500, Palette::Dark, false, false);
-        for def in SCREENS {
+        for def in openable(&app) {
             for width in (0..=130).step_by(13).chain([1, 2, 40, 59, 60, 61, 80, 200]) {
                 for height in (0..=20).chain([24, 31, 45, 60]) {
                     let buffer: Buffer = draw(&app, def.id, width, height);
@@ -63,10 +59,7 @@ fn every_screen_can_be_drawn_at_any_size() {
 fn every_theme_draws_every_screen_with_the_same_characters() {
     for (moment, recording, seconds, ascii) in MOMENTS {
         let mut app = app_at(recording, *seconds, Palette::None, *ascii, false);
-        for def in SCREENS {
-            if (def.sample)(&app).is_none() {
-                continue;
-            }
+        for def in openable(&app) {
             for (width, height) in SIZES {
                 app.theme.colours = Colours::built_in(Palette::None);
                 let plain = text_of(&draw(&app, def.id, width, height));
@@ -87,8 +80,9 @@ fn every_theme_draws_every_screen_with_the_same_characters() {
 fn a_held_display_shows_nothing_of_what_comes_after() {
     let mut app = app_at(DEMO, 140, Palette::None, false, true);
     let shown = |app: &App| {
-        let screens = SCREENS.iter().filter(|def| (def.sample)(app).is_some());
-        let texts = screens.map(|def| text_of(&draw(app, def.id, 200, 60)));
+        let texts = openable(app)
+            .into_iter()
+            .map(|def| text_of(&draw(app, def.id, 200, 60)));
         texts.collect::<Vec<_>>()
     };
     app.set_paused(true);
@@ -144,7 +138,7 @@ const FOREIGN: &str = "数据集训练";
 fn in_ascii_the_program_draws_only_ascii() {
     for recording in [DEMO, TROUBLE] {
         let app = app_at(recording, 500, Palette::None, true, false);
-        for def in SCREENS {
+        for def in openable(&app) {
             for (width, height) in SIZES {
                 let text = text_of(&draw(&app, def.id, width, height));
                 let own = text.replace(|c| FOREIGN.contains(c), "");
@@ -157,7 +151,7 @@ fn in_ascii_the_program_draws_only_ascii() {
 #[test]
 fn without_colour_nothing_is_coloured() {
     let app = app_at(TROUBLE, 500, Palette::None, false, false);
-    for def in SCREENS {
+    for def in openable(&app) {
         let buffer = draw(&app, def.id, 120, 40);
         for cell in &buffer.content {
             assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));

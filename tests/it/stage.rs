@@ -9,7 +9,7 @@ use gputop::source::wire::Line;
 use gputop::source::{Position, Update};
 use gputop::tui::app::{App, Recording};
 use gputop::tui::keymap::{DEFAULT, Keymap};
-use gputop::tui::screens::{SCREENS, Screen};
+use gputop::tui::screens::{SCREENS, Screen, ScreenDef};
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
 use jiff::tz::TimeZone;
@@ -68,6 +68,13 @@ pub fn app_at(
             .for_each(|event| app.update(Update::Event(event)));
     }
     app
+}
+
+/// The screens that there is something to open on.
+#[allow(dead_code)]
+pub fn openable(app: &App) -> Vec<&'static ScreenDef> {
+    let all = SCREENS.iter().copied();
+    all.filter(|def| (def.sample)(app).is_some()).collect()
 }
 
 /// A screen by its id, opened on what the app holds.

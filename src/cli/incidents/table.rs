@@ -79,10 +79,10 @@ fn process(entry: &Entry) -> String {
     let fields = &entry.record.incident.fields;
     let mut words = Vec::new();
     words.extend(fields.rank.map(|rank| format!("rank {rank}")));
-    words.extend(fields.python_file.as_deref().map(|file| {
-        let name = file.rsplit('/').next().unwrap_or(file);
-        name.to_owned()
-    }));
+    let program = entry.record.command.as_deref();
+    let program = program.and_then(|line| line.split_whitespace().next());
+    let program = fields.python_file.as_deref().or(program);
+    words.extend(program.map(|path| path.rsplit('/').next().unwrap_or(path).to_owned()));
     words.extend(fields.pid.map(|pid| pid.to_string()));
     if words.is_empty() {
         return "–".to_owned();

@@ -9,7 +9,7 @@ mod text;
 pub use lines::wrapped;
 pub use markdown::{fenced, markdown};
 pub use quote::{Row, rows};
-pub use text::{Style, text};
+pub use text::{Line, Style, Tone, lines, text};
 
 use serde::Serialize;
 

@@ -29,12 +29,50 @@ pub struct Style {
     pub colour: bool,
 }
 
-impl Style {
-    fn paint(&self, code: &str, text: &str) -> String {
-        if self.colour {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
+/// What a piece of a line is, whatever it looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    /// The headline.
+    Head(Severity),
+    Strong,
+    Dim,
+    /// A text to copy.
+    Change,
+    /// What stands under the parts of a quotation.
+    Mark,
+}
+
+/// A line, piece by piece.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Line(pub Vec<(Tone, String)>);
+
+impl Line {
+    fn plain(text: impl Into<String>) -> Self {
+        Self(vec![(Tone::Plain, text.into())])
+    }
+
+    fn printed(&self, colour: bool) -> String {
+        let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
+            Some(code) => format!("\x1b[{code}m{text}\x1b[0m"),
+            None => text.clone(),
+        };
+        self.0.iter().map(piece).collect()
+    }
+}
+
+impl Tone {
+    /// As a terminal knows it.
+    fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Head(Severity::Fatal | Severity::Unknown) => Some("1;31"),
+            Self::Head(Severity::Caught) => Some("1;33"),
+            Self::Head(Severity::Note) => Some("1;36"),
+            Self::Strong => Some("1"),
+            Self::Dim => Some("2"),
+            Self::Change => Some("36"),
+            Self::Mark => Some("33"),
         }
     }
 }
@@ -42,118 +80,108 @@ impl Style {
 /// The first incident in full and a line for each other, or all in full.
 #[must_use]
 pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
-    let mut out = String::new();
+    let mut lines = Vec::new();
     let full = if all { incidents.len() } else { 1 };
     for (n, incident) in incidents.iter().take(full).enumerate() {
         if n > 0 {
-            out.push('\n');
+            lines.push(Line::default());
         }
-        incident_in_full(&mut out, incident, style);
+        lines.extend(self::lines(incident, style.width));
     }
     let rest = incidents.get(full..).unwrap_or_default();
     if !rest.is_empty() {
-        let _ = writeln!(out, "\nEARLIER  (--all explains them)");
-        for incident in rest {
-            one_line(&mut out, incident);
-        }
+        lines.push(Line::default());
+        lines.push(Line::plain("EARLIER  (--all explains them)"));
+        lines.extend(rest.iter().map(one_line));
+    }
+    let mut out = String::new();
+    for line in &lines {
+        let _ = writeln!(out, "{}", line.printed(style.colour));
     }
     out
 }
 
-fn incident_in_full(out: &mut String, incident: &Incident, style: &Style) {
-    head(out, incident, style);
-    labelled(out, "", &incident.title, 0, style.width);
+/// One incident in full, for a place this many cells wide. What is to be copied starts a line and is not wrapped.
+#[must_use]
+pub fn lines(incident: &Incident, width: usize) -> Vec<Line> {
+    let mut out = vec![head(incident, width)];
+    label(&mut out, "", &incident.title, 0, width);
     if let Some(why) = &incident.why_first {
-        labelled(out, "", why, 0, style.width);
+        label(&mut out, "", why, 0, width);
     }
-    out.push('\n');
-    fixes(out, incident, style);
-    causes(out, incident, style);
-    said(out, incident, style);
+    out.push(Line::default());
+    fixes(&mut out, incident, width);
+    causes(&mut out, incident, width);
+    said(&mut out, incident, width);
     if let Some(at) = &incident.at {
-        let _ = writeln!(out, "{:<INDENT$}{at}", "AT");
+        out.push(Line::plain(format!("{:<INDENT$}{at}", "AT")));
     }
-    secondary(out, incident, style);
+    secondary(&mut out, incident, width);
+    out
+}
+
+/// [`labelled`] as lines.
+fn label(out: &mut Vec<Line>, label: &str, text: &str, indent: usize, width: usize) {
+    let mut body = String::new();
+    labelled(&mut body, label, text, indent, width);
+    out.extend(body.lines().map(Line::plain));
 }
 
 /// `OUT OF MEMORY  GPU 0  train.py 418        oom-fragmentation`.
-fn head(out: &mut String, incident: &Incident, style: &Style) {
+fn head(incident: &Incident, width: usize) -> Line {
     let mut left = incident.headline.clone();
     let mut rest = subject(incident);
     rest.extend(times(incident));
     for part in rest {
         // The id stands at the right; what does not fit before it is in the fields.
-        if left.len() + 2 + part.len() + 2 + incident.id.len() <= style.width {
+        if left.len() + 2 + part.len() + 2 + incident.id.len() <= width {
             left = format!("{left}  {part}");
         }
     }
-    let gap = style
-        .width
-        .saturating_sub(left.len() + incident.id.len())
-        .max(2);
-    let colour = match incident.severity {
-        Severity::Fatal | Severity::Unknown => "1;31",
-        Severity::Caught => "1;33",
-        Severity::Note => "1;36",
-    };
-    let head = style.paint(colour, &incident.headline);
-    let _ = writeln!(
-        out,
-        "{head}{}{}{}",
-        &left[incident.headline.len()..],
-        " ".repeat(gap),
-        style.paint("2", &incident.id)
-    );
+    let gap = width.saturating_sub(left.len() + incident.id.len()).max(2);
+    let behind = left[incident.headline.len()..].to_owned() + &" ".repeat(gap);
+    Line(vec![
+        (Tone::Head(incident.severity), incident.headline.clone()),
+        (Tone::Plain, behind),
+        (Tone::Dim, incident.id.clone()),
+    ])
 }
 
-/// Commands to copy start a line and are not wrapped.
-fn fixes(out: &mut String, incident: &Incident, style: &Style) {
+fn fixes(out: &mut Vec<Line>, incident: &Incident, width: usize) {
     for (n, fix) in incident.fixes.iter().take(MAX_FIXES).enumerate() {
         let word = if n == 0 { "DO" } else { "" };
-        let blanks = " ".repeat(INDENT - word.len());
-        let label = format!("{}{blanks}{}", style.paint("1", word), n + 1);
         let effect = fix.effect.as_ref();
         let effect = effect.map_or_else(String::new, |effect| format!(" ({effect})"));
-        let mut body = String::new();
-        labelled(
-            &mut body,
-            "",
-            &format!("{}{effect}:", fix.title),
-            INDENT + 3,
-            style.width,
-        );
-        let _ = write!(out, "{label}{}", body.get(INDENT + 1..).unwrap_or_default());
-        let _ = writeln!(out, "{}", style.paint("36", &fix.change));
+        let before = out.len();
+        let number = format!("{:INDENT$}{}", "", n + 1);
+        let what = format!("{}{effect}:", fix.title);
+        label(out, &number, &what, INDENT + 3, width);
+        if let Some(Line(pieces)) = out.get_mut(before)
+            && let Some((_, text)) = pieces.first_mut()
+        {
+            // The word stands in the place of its blanks.
+            text.drain(..word.len());
+            pieces.insert(0, (Tone::Strong, word.to_owned()));
+        }
+        out.push(Line(vec![(Tone::Change, fix.change.clone())]));
     }
     for (n, not) in incident.not_helpful.iter().take(MAX_NOT).enumerate() {
-        labelled(
-            out,
-            if n == 0 { "NOT" } else { "" },
-            not,
-            INDENT + 3,
-            style.width,
-        );
+        label(out, if n == 0 { "NOT" } else { "" }, not, INDENT + 3, width);
     }
-    out.push('\n');
+    out.push(Line::default());
 }
 
-fn causes(out: &mut String, incident: &Incident, style: &Style) {
+fn causes(out: &mut Vec<Line>, incident: &Incident, width: usize) {
     for (n, cause) in incident.causes.iter().take(MAX_CAUSES).enumerate() {
-        let label = if n == 0 { "WHY" } else { "" };
-        let label = format!("{label:<INDENT$}{}", verdict(cause.verdict));
-        labelled(out, &label, &because(cause), INDENT + VERDICT, style.width);
+        let word = if n == 0 { "WHY" } else { "" };
+        let word = format!("{word:<INDENT$}{}", verdict(cause.verdict));
+        label(out, &word, &because(cause), INDENT + VERDICT, width);
     }
     for (n, need) in incident.needs.iter().take(MAX_NEEDS).enumerate() {
-        labelled(
-            out,
-            if n == 0 { "NEED" } else { "" },
-            need,
-            INDENT,
-            style.width,
-        );
+        label(out, if n == 0 { "NEED" } else { "" }, need, INDENT, width);
     }
     if !incident.causes.is_empty() || !incident.needs.is_empty() {
-        out.push('\n');
+        out.push(Line::default());
     }
 }
 
@@ -181,49 +209,41 @@ fn because(cause: &Cause) -> String {
     }
 }
 
-fn said(out: &mut String, incident: &Incident, style: &Style) {
+fn said(out: &mut Vec<Line>, incident: &Incident, width: usize) {
     if incident.quote.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "{:<INDENT$}{}",
-        "SAID",
-        place(incident).unwrap_or_default()
-    );
-    for row in rows(&incident.quote, style.width.saturating_sub(INDENT).max(20)) {
-        let line = match row {
-            Row::Said(text) => text,
-            Row::Under(text) => style.paint("33", &text),
-        };
-        let _ = writeln!(out, "{:INDENT$}{line}", "");
+    let place = place(incident).unwrap_or_default();
+    out.push(Line::plain(format!("{:<INDENT$}{place}", "SAID")));
+    let blanks = " ".repeat(INDENT);
+    for row in rows(&incident.quote, width.saturating_sub(INDENT).max(20)) {
+        out.push(match row {
+            Row::Said(text) => Line::plain(blanks.clone() + &text),
+            Row::Under(text) => Line(vec![(Tone::Plain, blanks.clone()), (Tone::Mark, text)]),
+        });
     }
 }
 
-fn secondary(out: &mut String, incident: &Incident, style: &Style) {
+fn secondary(out: &mut Vec<Line>, incident: &Incident, width: usize) {
     for (n, one) in incident.secondary.iter().take(MAX_SECONDARY).enumerate() {
         let times = times(one).map_or_else(String::new, |t| format!(" ({t})"));
         let line = format!("{}{times}: {}", one.id, one.title);
-        labelled(
-            out,
-            if n == 0 { "THEN" } else { "" },
-            &line,
-            INDENT,
-            style.width,
-        );
+        label(out, if n == 0 { "THEN" } else { "" }, &line, INDENT, width);
     }
     let more = incident.secondary.len().saturating_sub(MAX_SECONDARY);
     if more > 0 {
-        let _ = writeln!(
-            out,
+        out.push(Line::plain(format!(
             "{:INDENT$}and {more} more kinds of consequence (--json lists them)",
             ""
-        );
+        )));
     }
 }
 
-fn one_line(out: &mut String, incident: &Incident) {
+fn one_line(incident: &Incident) -> Line {
     let place = place(incident).unwrap_or_default();
     let times = times(incident).map_or_else(String::new, |t| format!(" ({t})"));
-    let _ = writeln!(out, "{place}  {}{times}  {}", incident.id, incident.title);
+    Line::plain(format!(
+        "{place}  {}{times}  {}",
+        incident.id, incident.title
+    ))
 }

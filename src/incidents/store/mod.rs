@@ -181,6 +181,9 @@ impl Store {
                 Err(_) => {}
             }
         }
+        listing
+            .entries
+            .sort_by_key(|entry| entry.record.observed.time);
         Ok(listing)
     }
 
@@ -318,7 +321,7 @@ impl Store {
     fn put(&self, uid: &Uid, mut record: Record) -> Result<u64, StoreError> {
         record.incident.uid = Some(uid.to_string());
         if record.incident.time.is_none() {
-            let time = jiff::Timestamp::from_millisecond(record.observed.time.0);
+            let time = jiff::Timestamp::from_second(record.observed.time.0.div_euclid(1_000));
             record.incident.time = time.ok().map(|time| time.to_string());
         }
         let path = self.path(uid);

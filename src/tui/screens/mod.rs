@@ -3,6 +3,7 @@
 
 pub mod gpu;
 pub mod gpu_columns;
+pub mod incident;
 pub mod memory;
 pub mod overview;
 pub mod process;
@@ -105,6 +106,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &process::DEF,
     &memory::DEF,
     &unread::DEF,
+    &incident::DEF,
 ];
 
 /// Below this the overview is a strip, and there is no footer.

@@ -1,0 +1,101 @@
+//! Serves a dashboard's desk: the store's incidents to the screen, what was opened there back into the store.
+//!
+//! On a thread of its own, since a home may be slow or gone. It looks every two seconds whether the directory has
+//! changed, so that what another `gputop` has kept or opened is seen here.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::incidents::{Entry, Store, Uid};
+use crate::tui::incidents::{Desk, Known};
+
+const PERIOD: Duration = Duration::from_secs(2);
+/// Longer than any.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the last of what was opened may take to be noted.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The thread behind a desk.
+pub struct Service {
+    ended: Receiver<()>,
+}
+
+impl Service {
+    /// Waits a moment for what was opened last; after the dashboard has let go of its desk.
+    pub fn finish(self) {
+        // An error is its end: nothing is ever sent.
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}
+
+/// A desk of this user's store.
+pub fn serve() -> (Desk, Service) {
+    let (incidents, incoming) = tokio::sync::mpsc::unbounded_channel();
+    let (opened, orders) = mpsc::channel();
+    let (alive, ended) = mpsc::channel();
+    let thread = thread::Builder::new().name("incidents".into());
+    let started = thread.spawn(move || {
+        let _alive: mpsc::Sender<()> = alive;
+        if let Ok(store) = Store::of_this_user() {
+            watch(&store, &incidents, &orders);
+        }
+    });
+    if let Err(error) = started {
+        tracing::warn!("the incident store is not watched: {error}");
+    }
+    (Desk { incoming, opened }, Service { ended })
+}
+
+fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiver<String>) {
+    let mut seen = None;
+    loop {
+        let now = changed(store);
+        if now != seen {
+            // The clock of files has ticks: what comes in the same one as this would not be told from it later.
+            let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > TICK);
+            seen = now.filter(is_old);
+            match store.list() {
+                Ok(listing) => {
+                    if incidents.send(worth_showing(listing.entries)).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => tracing::warn!("{error}"),
+            }
+        }
+        match orders.recv_timeout(PERIOD) {
+            Ok(first) => mark_read(store, [first].into_iter().chain(orders.try_iter())),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// When a file was last put into the directory.
+fn changed(store: &Store) -> Option<SystemTime> {
+    store.folder().metadata().ok()?.modified().ok()
+}
+
+/// All that nobody has read, and the newest.
+fn worth_showing(mut entries: Vec<Entry>) -> Vec<Known> {
+    let newest = entries.pop().into_iter();
+    let unread = entries.into_iter().filter(|entry| !entry.is_read);
+    unread
+        .chain(newest)
+        .map(|entry| Known {
+            incident: Arc::new(entry.record.incident),
+            is_read: entry.is_read,
+        })
+        .collect()
+}
+
+fn mark_read(store: &Store, opened: impl Iterator<Item = String>) {
+    let uids: Vec<Uid> = opened.filter_map(|uid| uid.parse().ok()).collect();
+    if let Err(error) = store.mark_read(&uids) {
+        tracing::warn!("marking incidents as read: {error}");
+    }
+}

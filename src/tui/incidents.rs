@@ -1,0 +1,190 @@
+//! The incidents that a dashboard knows: those of the store that nobody has read, and those that happen while it is open.
+//!
+//! They come through a [`Desk`], and what was opened goes back through it; who serves it knows the store, nobody here does.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use tokio::sync::mpsc as tokio_mpsc;
+
+use crate::model::incident::{Incident, Severity};
+use crate::model::units::UnixMillis;
+
+/// An incident, and whether a person has seen it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Known {
+    pub incident: Arc<Incident>,
+    pub is_read: bool,
+}
+
+/// Two slots: in come the incidents of the store, as they are now, each time they change; out go the names of those that
+/// were opened.
+pub struct Desk {
+    pub incoming: tokio_mpsc::UnboundedReceiver<Vec<Known>>,
+    pub opened: mpsc::Sender<String>,
+}
+
+impl Desk {
+    /// One that nobody serves: a recording has no store.
+    #[must_use]
+    pub fn unserved() -> Self {
+        Self {
+            incoming: tokio_mpsc::unbounded_channel().1,
+            opened: mpsc::channel().0,
+        }
+    }
+}
+
+/// All that are known, the oldest first.
+#[derive(Debug, Default)]
+pub struct Incidents {
+    list: Vec<Known>,
+    /// Opened and not yet told to the desk.
+    opened: Vec<String>,
+}
+
+impl Incidents {
+    /// What the store holds now. What was opened here stays read although the store may not know it yet, unless it got
+    /// worse; what the store does not hold stays as well.
+    pub fn take_stored(&mut self, stored: Vec<Known>) {
+        let old = std::mem::take(&mut self.list);
+        let mut list = stored;
+        for known in &old {
+            let uid = known.incident.uid.as_ref();
+            match list.iter_mut().find(|new| new.incident.uid.as_ref() == uid) {
+                Some(new) if uid.is_some() => {
+                    let is_worse = new.incident.severity > known.incident.severity;
+                    new.is_read |= known.is_read && !is_worse;
+                }
+                _ if uid.is_none() => list.push(known.clone()),
+                _ => {}
+            }
+        }
+        list.sort_by_key(|known| moment(&known.incident));
+        self.list = list;
+    }
+
+    /// One that is in no store, or not yet.
+    pub fn take_live(&mut self, incident: Incident) {
+        self.list.push(Known {
+            incident: Arc::new(incident),
+            is_read: false,
+        });
+    }
+
+    /// The one to look at: the newest that nobody has read, a mere note only where there is nothing else.
+    #[must_use]
+    pub fn news(&self) -> Option<&Arc<Incident>> {
+        let unread = || self.list.iter().rev().filter(|known| !known.is_read);
+        let is_note = |known: &&Known| known.incident.severity == Severity::Note;
+        let known = unread().find(|known| !is_note(known));
+        known
+            .or_else(|| unread().next())
+            .map(|known| &known.incident)
+    }
+
+    #[must_use]
+    pub fn newest(&self) -> Option<&Arc<Incident>> {
+        self.list.last().map(|known| &known.incident)
+    }
+
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.list.iter().filter(|known| !known.is_read).count()
+    }
+
+    /// The same as it is known now: it may have been revised.
+    #[must_use]
+    pub fn again(&self, incident: &Incident) -> Option<&Arc<Incident>> {
+        let uid = incident.uid.as_ref()?;
+        let same = |known: &&Known| known.incident.uid.as_ref() == Some(uid);
+        self.list.iter().find(same).map(|known| &known.incident)
+    }
+
+    /// A person looks at it.
+    pub fn open(&mut self, incident: &Arc<Incident>) {
+        for known in &mut self.list {
+            let is_same = match &known.incident.uid {
+                Some(uid) => incident.uid.as_ref() == Some(uid),
+                None => Arc::ptr_eq(&known.incident, incident),
+            };
+            if is_same && !known.is_read {
+                known.is_read = true;
+                self.opened.extend(known.incident.uid.clone());
+            }
+        }
+    }
+
+    /// The names of those that were opened since this was asked last.
+    pub fn take_opened(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.opened)
+    }
+}
+
+/// When it was, if it says.
+#[must_use]
+pub fn moment(incident: &Incident) -> Option<UnixMillis> {
+    let time: jiff::Timestamp = incident.time.as_ref()?.parse().ok()?;
+    Some(UnixMillis(time.as_millisecond()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(uid: &str, time: &str, severity: Severity) -> Known {
+        Known {
+            incident: Arc::new(Incident {
+                uid: Some(uid.into()),
+                time: Some(format!("2026-11-20T{time}Z")),
+                severity,
+                ..Incident::default()
+            }),
+            is_read: false,
+        }
+    }
+
+    fn news(incidents: &Incidents) -> Option<&str> {
+        incidents.news()?.uid.as_deref()
+    }
+
+    #[test]
+    fn the_newest_comes_first_and_notes_last() {
+        let mut incidents = Incidents::default();
+        incidents.take_stored(vec![
+            known("b", "12:04:00", Severity::Caught),
+            known("a", "12:03:00", Severity::Fatal),
+            known("c", "12:05:00", Severity::Note),
+        ]);
+        let mut order = Vec::new();
+        while let Some(incident) = incidents.news().cloned() {
+            incidents.open(&incident);
+            order.extend(incident.uid.clone());
+        }
+        assert_eq!(order, ["b", "a", "c"]);
+        assert_eq!(incidents.take_opened(), order);
+        assert_eq!(incidents.take_opened(), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_opened_here_stays_read_until_it_gets_worse() {
+        let mut incidents = Incidents::default();
+        incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
+        let opened = incidents.news().cloned().expect("news");
+        incidents.open(&opened);
+        incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
+        assert_eq!(news(&incidents), None);
+        incidents.take_stored(vec![known("a", "12:03:00", Severity::Fatal)]);
+        assert_eq!(news(&incidents), Some("a"));
+    }
+
+    #[test]
+    fn the_store_does_not_take_away_what_it_does_not_hold() {
+        let mut incidents = Incidents::default();
+        incidents.take_live(Incident::default());
+        incidents.take_stored(vec![known("a", "12:03:00", Severity::Fatal)]);
+        assert_eq!(incidents.unread(), 2);
+        incidents.take_stored(Vec::new());
+        assert_eq!(incidents.unread(), 1, "somebody forgot it");
+    }
+}

@@ -1,0 +1,203 @@
+//! One incident, explained as `gputop explain` prints it.
+
+use std::sync::Arc;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::{Screen, ScreenDef, Step};
+use crate::export::explanation::{Line, Tone, lines};
+use crate::model::incident::{Incident, Severity};
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::incidents::moment;
+use crate::tui::theme::Role;
+use crate::tui::widgets::cells::{columns, put, put_right};
+use crate::tui::widgets::scroll::Scroll;
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "incident",
+    title: "Incident",
+    words: &[
+        (
+            "DO",
+            "What to change, the likeliest to help first; the text to use stands on a line of its own.",
+        ),
+        ("NOT", "What people try that does not help here."),
+        (
+            "WHY",
+            "What may have caused it, each with its evidence; `ruled out` is what the evidence speaks against.",
+        ),
+        ("NEED", "What would make it surer, and how to get it."),
+        ("SAID", "The program's own words, and what their parts are."),
+        ("AT", "Where the program was."),
+        ("THEN", "What followed from it."),
+    ],
+    sample: |app| {
+        let incident = app.incidents.newest()?;
+        Some(Box::new(IncidentScreen::new(Arc::clone(incident))))
+    },
+};
+
+/// Lines wider than this are hard to read.
+const MOST_WIDTH: u16 = 110;
+
+#[derive(Debug)]
+pub struct IncidentScreen {
+    incident: Arc<Incident>,
+    scroll: Scroll,
+}
+
+impl IncidentScreen {
+    #[must_use]
+    pub fn new(incident: Arc<Incident>) -> Self {
+        Self {
+            incident,
+            scroll: Scroll::default(),
+        }
+    }
+
+    fn lines(&self, app: &App, width: usize) -> Vec<Line> {
+        let mut shown = (*self.incident).clone();
+        let time = moment(&shown);
+        // By the user's own clock, as everything on the screen.
+        shown.time = time.map(|time| app.theme.clock(time, "%H:%M:%S"));
+        let mut all: Vec<Line> = lines(&shown, width);
+        let text = |text: String| Line(vec![(Tone::Dim, text)]);
+        let host = shown.host.as_ref();
+        let host = host.map_or_else(String::new, |host| format!(" on {host}"));
+        if let Some(time) = time {
+            let day = app.theme.clock(time, "%Y-%m-%d %H:%M:%S");
+            all.push(Line::default());
+            all.push(text(format!("WHEN  {day}{host}")));
+        }
+        if let Some(uid) = &shown.uid {
+            all.push(text(format!("KEPT  gputop incidents show {uid}")));
+        }
+        all.into_iter()
+            .flat_map(|line| broken(line, width))
+            .collect()
+    }
+}
+
+/// A line that is too wide as several: a text to copy is nowhere cut off.
+fn broken(line: Line, width: usize) -> Vec<Line> {
+    let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
+    let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
+    if !is_wide || has_marks || width == 0 {
+        return vec![line];
+    }
+    let mut lines = vec![Line::default()];
+    let mut used = 0;
+    for (tone, text) in line.0 {
+        let mut piece = String::new();
+        for c in text.chars() {
+            let more = columns(c.encode_utf8(&mut [0; 4]));
+            if used + more > width && used > 0 {
+                let whole = (tone, std::mem::take(&mut piece));
+                if let Some(last) = lines.last_mut() {
+                    last.0.push(whole);
+                }
+                lines.push(Line::default());
+                used = 0;
+            }
+            piece.push(c);
+            used += more;
+        }
+        if let Some(last) = lines.last_mut() {
+            last.0.push((tone, piece));
+        }
+    }
+    lines
+}
+
+/// What a severity looks like.
+#[must_use]
+pub fn role(severity: Severity) -> Role {
+    match severity {
+        Severity::Fatal | Severity::Unknown => Role::Bad,
+        Severity::Caught => Role::Warn,
+        Severity::Note => Role::Text,
+    }
+}
+
+fn role_of(tone: Tone) -> Role {
+    match tone {
+        Tone::Plain => Role::Text,
+        Tone::Head(severity) => role(severity),
+        Tone::Strong => Role::Title,
+        Tone::Dim => Role::Dim,
+        Tone::Change => Role::Key,
+        Tone::Mark => Role::Warn,
+    }
+}
+
+impl Screen for IncidentScreen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let margin = u16::from(area.width >= 60);
+        let inner = Rect {
+            x: area.x + margin,
+            width: area.width.saturating_sub(2 * margin).min(MOST_WIDTH),
+            ..area
+        };
+        let lines = self.lines(app, usize::from(inner.width));
+        let fits = lines.len() <= usize::from(inner.height);
+        // The last row says that there is more.
+        let rows = inner
+            .height
+            .saturating_sub(u16::from(!fits && inner.height > 2));
+        let first = self.scroll.first(lines.len(), usize::from(rows));
+        for (y, line) in (inner.y..inner.y + rows).zip(lines.iter().skip(first)) {
+            let mut x = inner.x;
+            for (tone, text) in &line.0 {
+                let style = app.theme.style(role_of(*tone));
+                x += put(buffer, x, y, text, inner.right().saturating_sub(x), style);
+            }
+        }
+        let more = lines.len().saturating_sub(first + usize::from(rows));
+        if more > 0 && rows < inner.height {
+            let text = format!(
+                "{more} more lines: {} {}",
+                app.keymap.label(Action::Down),
+                app.keymap.label(Action::PageDown)
+            );
+            let style = app.theme.style(Role::Dim);
+            put_right(
+                buffer,
+                inner.x,
+                inner.right(),
+                inner.bottom() - 1,
+                &text,
+                style,
+            );
+        }
+    }
+
+    fn act(&mut self, action: Action, _app: &App) -> Step {
+        if self.scroll.act(action) {
+            Step::Stay
+        } else {
+            Step::Ignored
+        }
+    }
+
+    fn follow(&mut self, app: &App) {
+        if let Some(now) = app.incidents.again(&self.incident) {
+            self.incident = Arc::clone(now);
+        }
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        &[
+            Action::Down,
+            Action::PageDown,
+            Action::Why,
+            Action::Back,
+            Action::Help,
+        ]
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}

@@ -1,0 +1,511 @@
+//! The incident store: what `gputop run` keeps, how it is read, and what happens where it cannot be kept.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use gputop::incidents::{Key, Record, Store};
+use gputop::model::incident::{Incident, Severity};
+use gputop::model::process::ProcessKey;
+use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::machine::{gputop, wait_until};
+use crate::run::{piped, text};
+use crate::run_explained::{EXPLAINED, OOM};
+
+/// A user with an empty state directory.
+pub struct User(pub TempDir);
+
+impl User {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.path().join("gputop/incidents")
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.folder()).into_iter().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|kind| kind == "json"));
+        files.retain(|file| !file.ends_with("state.json"));
+        files.sort();
+        files
+    }
+
+    /// `gputop run` of a script whose standard error is a file, so that it is read.
+    pub fn run(&self, script: &str, more: &[&str]) -> Output {
+        let log = tempfile::tempfile().unwrap();
+        let mut command = piped(["sh", "-c", script]);
+        let mut args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let behind = args.iter().position(|arg| arg == "run").unwrap() + 1;
+        args.splice(behind..behind, more.iter().map(Into::into));
+        let mut with = Command::new(command.get_program());
+        with.args(args);
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => with.env(name, value),
+                None => with.env_remove(name),
+            };
+        }
+        command = with;
+        command
+            .env("XDG_STATE_HOME", self.0.path())
+            .stderr(log.try_clone().unwrap());
+        let mut output = command.output().unwrap();
+        output.stderr = read(log);
+        output
+    }
+
+    /// An out-of-memory error, with `before` printed first; ends with code 3.
+    pub fn fail(&self, before: &str, more: &[&str]) -> Output {
+        self.run(&format!("{before}; echo '{OOM}' >&2; exit 3"), more)
+    }
+
+    fn incidents<const N: usize>(&self, args: [&str; N]) -> (Option<i32>, String, String) {
+        let output = gputop(["incidents"].into_iter().chain(args))
+            .env("XDG_STATE_HOME", self.0.path())
+            .env("TZ", "UTC")
+            .output()
+            .unwrap();
+        let said = [text(&output.stdout), text(&output.stderr)];
+        let [out, err] = said;
+        (output.status.code(), out, err)
+    }
+
+    fn kept(&self) -> Value {
+        let files = self.files();
+        assert_eq!(files.len(), 1, "{files:?}");
+        serde_json::from_slice(&fs::read(&files[0]).unwrap()).unwrap()
+    }
+}
+
+fn read(mut file: fs::File) -> Vec<u8> {
+    use std::io::{Read, Seek};
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_failed_run_is_kept_with_what_it_was_concluded_from() {
+    let user = User::new();
+    let token = "hf_0123456789abcdefghijkl";
+    let result = user.fail(
+        &format!("export SECRET={token}; echo login {token} >&2"),
+        &[],
+    );
+    assert_eq!(result.status.code(), Some(3));
+    let kept = user.kept();
+    assert_eq!(kept["schema"], 1);
+    assert_eq!(kept["id"], "oom-fragmentation");
+    assert_eq!(kept["severity"], "fatal");
+    assert_eq!(kept["fields"]["requested_bytes"], 2_u64 << 30);
+    assert_eq!(kept["observed"]["process"]["pid"], kept["fields"]["pid"]);
+    assert!(kept["observed"]["process"]["start"].as_u64() > Some(0));
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(kept["observed"]["boot_id"], boot.trim());
+    assert!(kept["command"].as_str().unwrap().starts_with("sh -c "));
+    let excerpt = kept["excerpt"]["text"].as_str().unwrap();
+    assert!(excerpt.contains("Tried to allocate 2.00 GiB"), "{excerpt}");
+    assert!(excerpt.contains("login ***"), "{excerpt}");
+    assert_eq!(kept["versions"]["gputop"], env!("CARGO_PKG_VERSION"));
+    let names: Vec<&str> = kept["environment"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variable| variable["name"].as_str().unwrap())
+        .collect();
+    assert!(
+        names.contains(&"PATH") && !names.contains(&"HOME"),
+        "{names:?}"
+    );
+    let whole = serde_json::to_string(&kept).unwrap();
+    assert!(!whole.contains(token), "{whole}");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&user.folder()), 0o700);
+    assert_eq!(mode(&user.files()[0]), 0o600);
+}
+
+#[test]
+fn on_a_terminal_of_its_own_the_process_is_known_as_well() {
+    let user = User::new();
+    let script = format!("echo '{OOM}'; exit 3");
+    let terminal = crate::run::script(&script)
+        .env("XDG_STATE_HOME", user.0.path())
+        .start();
+    assert_eq!(terminal.wait_exit().exit_code(), 3);
+    let kept = user.kept();
+    assert!(
+        kept["observed"]["process"]["start"].as_u64() > Some(0),
+        "{kept}"
+    );
+    assert_eq!(kept["observed"]["process"]["pid"], kept["fields"]["pid"]);
+}
+
+#[test]
+fn what_succeeds_or_is_no_gpus_fault_is_not_kept() {
+    let user = User::new();
+    user.run(&format!("echo '{OOM}' >&2"), &[]);
+    user.run("echo KeyError: labels >&2; exit 1", &[]);
+    assert_eq!(user.files(), [PathBuf::new(); 0]);
+    let (code, out, err) = user.incidents([]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(err.starts_with("gputop: no incident so far"), "{err}");
+}
+
+#[test]
+fn incidents_are_listed_shown_and_exported() {
+    let user = User::new();
+    user.fail("true", &[]);
+    user.run("kill -9 $$", &[]);
+    let (code, out, _) = user.incidents([]);
+    assert_eq!(code, Some(0));
+    assert_eq!(out, user.incidents(["list"]).1);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(lines[0].starts_with("  TIME"), "{out}");
+    assert!(
+        lines[1].contains("host-oom-killer") && lines[2].contains("oom-fragmentation"),
+        "{out}"
+    );
+    assert!(
+        lines[1..].iter().all(|line| line.starts_with("* ")),
+        "{out}"
+    );
+    let uid = lines[2].split_whitespace().nth(3).unwrap();
+
+    let (code, shown, _) = user.incidents(["show", &uid[8..]]);
+    assert_eq!(code, Some(0));
+    assert!(
+        shown.contains(EXPLAINED) && shown.contains("\nRAN   sh -c "),
+        "{shown}"
+    );
+    let (_, out, _) = user.incidents(["--json"]);
+    let list: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(list["schema"], 1);
+    assert_eq!(list["incidents"][1]["uid"], uid);
+    assert_eq!(list["incidents"][1]["read"], true);
+    assert_eq!(list["incidents"][0]["read"], false);
+
+    let (_, json, _) = user.incidents(["export", uid, "--json"]);
+    let whole: Value = serde_json::from_str(&json).unwrap();
+    assert!(whole["incidents"][0]["excerpt"]["text"].is_string());
+    assert_eq!(json, user.incidents(["show", uid, "--json"]).1);
+    let (_, markdown, _) = user.incidents(["export", uid]);
+    assert!(
+        markdown.starts_with("## FRAGMENTED MEMORY (`oom-fragmentation`)"),
+        "{markdown}"
+    );
+    assert_eq!(markdown, user.incidents(["export", uid, "--markdown"]).1);
+
+    for verb in ["show", "export", "report"] {
+        let (code, out, err) = user.incidents([verb, "nothing"]);
+        assert_eq!((code, out.as_str()), (Some(1), ""));
+        assert!(
+            err.starts_with("gputop: there is no incident nothing; the nearest is "),
+            "{err}"
+        );
+        assert_eq!(err.lines().count(), 1);
+    }
+    // Both of one second begin alike.
+    let (code, _, err) = user.incidents(["show", &uid[..3]]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("type more of it"), "{err}");
+}
+
+#[test]
+fn a_report_is_shown_before_it_is_written_and_names_nobody() {
+    let user = User::new();
+    user.fail("echo File /home/ana/train.py >&2", &[]);
+    let host = nix::unistd::gethostname().unwrap();
+    let uid = user.kept()["uid"].as_str().unwrap().to_owned();
+    let (code, shown, said) = user.incidents(["report", &uid]);
+    assert_eq!(code, Some(0));
+    assert!(said.contains("nothing was written or sent"), "{said}");
+    for part in [
+        "oom-fragmentation",
+        "gputop 0.",
+        "\"requested_bytes\"",
+        "Tried to allocate 2.00 GiB",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("ana"), "{shown}");
+    if host.len() > 2 {
+        assert!(!shown.contains(host.to_str().unwrap()), "{shown}");
+    }
+    let file = user.0.path().join("report.md");
+    let path = file.to_str().unwrap();
+    let (code, out, _) = user.incidents(["report", &uid, "-o", path]);
+    assert_eq!((code, out.as_str()), (Some(0), ""));
+    assert_eq!(fs::read_to_string(&file).unwrap(), shown);
+    let (code, _, err) = user.incidents(["report", &uid, "-o", path]);
+    assert_eq!(code, Some(2));
+    assert_eq!(
+        err,
+        format!("gputop: {path} is there already; name another file\n")
+    );
+}
+
+/// A command that counts how often it was told, and keeps what it was told.
+fn told(user: &User) -> (String, PathBuf) {
+    let file = user.0.path().join("told");
+    (format!("cat >> {}", file.display()), file)
+}
+
+#[test]
+fn on_incident_is_told_once_with_the_incident() {
+    let user = User::new();
+    let (command, file) = told(&user);
+    let result = user.fail("true", &["--on-incident", &command]);
+    assert_eq!(result.status.code(), Some(3));
+    let said = fs::read_to_string(&file).unwrap();
+    assert_eq!(said.lines().count(), 1);
+    let incident: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(incident["id"], "oom-fragmentation");
+    assert_eq!(incident["uid"], user.kept()["uid"]);
+    // Somebody else who sees the same tells nobody.
+    use gputop::incidents::{NOTICE_LIMIT, Notice, notify};
+    let store = Store::at(&user.folder());
+    let uid = store.list().unwrap().entries[0].uid.clone();
+    assert_eq!(notify(&store, &uid, &command, NOTICE_LIMIT), Notice::Known);
+    assert_eq!(fs::read_to_string(&file).unwrap(), said);
+    // From the configuration as well.
+    let config = user.0.path().join("config.toml");
+    fs::write(&config, format!("on_incident = \"{command}\"\n")).unwrap();
+    user.fail("true", &["--config", config.to_str().unwrap()]);
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
+    let user = User::new();
+    let result = user.fail(
+        "true",
+        &["--on-incident", "echo no such channel >&2; exit 4"],
+    );
+    assert_eq!(result.status.code(), Some(3));
+    let said = text(&result.stderr);
+    assert_eq!(
+        said.lines().last(),
+        Some("gputop: on_incident: the command failed (exit 4): no such channel"),
+    );
+    use gputop::incidents::{Notice, notify};
+    let store = Store::at(&user.folder());
+    let uid = put(&store, 7).unwrap();
+    let begun = std::time::Instant::now();
+    let limit = std::time::Duration::from_millis(300);
+    // It reads nothing, holds its standard error in a process of its own, and does not end.
+    let pid = user.0.path().join("pid");
+    let line = format!("sleep 60 & echo $! > {}; sleep 60", pid.display());
+    let notice = notify(&store, &uid, &line, limit);
+    assert!(
+        matches!(&notice, Notice::Failed(why) if why.contains("longer than")),
+        "{notice:?}"
+    );
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    // With all that it had begun.
+    let pid: i32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    wait_until("the end of what it began", || {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat"));
+        state.map_or(true, |stat| stat.contains(") Z "))
+    });
+    // A slip in the configuration costs the telling only.
+    let config = user.0.path().join("config.toml");
+    fs::write(&config, "on_incident = 3\n").unwrap();
+    let result = user.fail("true", &["--config", config.to_str().unwrap()]);
+    assert_eq!(result.status.code(), Some(3));
+    let said = text(&result.stderr);
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.starts_with("gputop: on_incident was not run: "),
+        "{said}"
+    );
+    assert!(said.contains(EXPLAINED), "{said}");
+}
+
+/// What a store that cannot be written says below the explanation, in one line.
+#[track_caller]
+fn assert_not_kept(result: &Output, why: &str) {
+    assert_eq!(result.status.code(), Some(3));
+    let said = text(&result.stderr);
+    assert!(said.contains(EXPLAINED), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.starts_with("gputop: the incident is not kept: ") && last.contains(why),
+        "{said}"
+    );
+    let lines = said.lines().filter(|line| line.starts_with("gputop:"));
+    assert_eq!(lines.count(), 1, "{said}");
+}
+
+#[test]
+fn a_home_that_takes_nothing_costs_a_line() {
+    // Nobody can make a directory there, root included.
+    for home in ["/proc", "/dev/null"] {
+        let mut user = User::new();
+        let real = std::mem::replace(&mut user.0, tempfile::tempdir().unwrap());
+        drop(real);
+        let log = tempfile::tempfile().unwrap();
+        let mut result = piped(["sh", "-c", &format!("echo '{OOM}' >&2; exit 3")])
+            .env("XDG_STATE_HOME", home)
+            .stderr(log.try_clone().unwrap())
+            .output()
+            .unwrap();
+        result.stderr = read(log);
+        assert_not_kept(&result, "cannot be used");
+    }
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_costs_a_line_and_no_exit_code() {
+    let user = User::new();
+    // The log is read through a pipe's end here: nothing may be written to a file, standard error included.
+    let terminal = crate::terminal::Launch::shell(&format!(
+        "ulimit -f 0; {} run -- sh -c \"echo '{OOM}'; exit 3\"; echo code $?",
+        env!("CARGO_BIN_EXE_gputop")
+    ))
+    .env("XDG_STATE_HOME", user.0.path())
+    .size(60, 200)
+    .start();
+    terminal.wait_exit();
+    let shown = terminal.text();
+    assert!(shown.contains("the incident is not kept: "), "{shown}");
+    assert!(shown.contains("code 3"), "{shown}");
+    assert_eq!(user.files(), [PathBuf::new(); 0]);
+    // Nothing half written stays.
+    let left: Vec<_> = fs::read_dir(user.folder()).unwrap().collect();
+    assert_eq!(left.len(), 1, "only the lock: {left:?}");
+}
+
+#[test]
+fn a_store_of_another_user_or_behind_a_link_is_not_used() {
+    let user = User::new();
+    fs::create_dir_all(user.folder()).unwrap();
+    if nix::unistd::chown(&user.folder(), Some(12345.into()), None).is_ok() {
+        assert_not_kept(&user.fail("true", &[]), "another user");
+        let (code, _, err) = user.incidents([]);
+        assert_eq!(code, Some(2));
+        assert!(err.contains("belongs to another user"), "{err}");
+    }
+    let user = User::new();
+    fs::create_dir(user.0.path().join("gputop")).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    symlink(elsewhere.path(), user.folder()).unwrap();
+    assert_not_kept(&user.fail("true", &[]), "cannot be used");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn strange_files_are_named_and_harm_nothing() {
+    let user = User::new();
+    user.fail("true", &[]);
+    fs::write(user.folder().join("01kq3v7-aaaa.json"), "{\x1b[31m").unwrap();
+    fs::write(user.folder().join("01kq3v7-bbbb.json"), "{\"schema\": 2}").unwrap();
+    nix::unistd::mkfifo(
+        &user.folder().join("01kq3v7-cccc.json"),
+        nix::sys::stat::Mode::S_IRWXU,
+    )
+    .unwrap();
+    let (code, out, err) = user.incidents([]);
+    assert_eq!((code, out.lines().count()), (Some(0), 2), "{out}");
+    assert_eq!(err.lines().count(), 3, "{err}");
+    assert!(
+        err.contains("written by a newer gputop (schema 2)"),
+        "{err}"
+    );
+    assert!(err.contains("not a plain file"), "{err}");
+    assert!(!err.contains('\x1b'), "{err}");
+    let (code, _, err) = user.incidents(["show", "bbbb"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("newer gputop"), "{err}");
+    // Its number is the newer version's to change.
+    user.fail("true", &[]);
+    let newer = fs::read_to_string(user.folder().join("01kq3v7-bbbb.json")).unwrap();
+    assert_eq!(newer, "{\"schema\": 2}");
+}
+
+const WRITER: &str = "GPUTOP_TEST_WRITER";
+const EACH: u32 = 40;
+
+fn put(store: &Store, number: u32) -> Result<gputop::incidents::Uid, String> {
+    let key = Key {
+        boot_id: "boot".into(),
+        process: Some(ProcessKey {
+            pid: Pid(number),
+            start: StartTicks(1),
+        }),
+        gpu: None,
+        first: Mono(0),
+        time: UnixMillis(1_795_177_000_000 + i64::from(number) * 1_000),
+    };
+    let incident = Incident {
+        id: "oom-fragmentation".into(),
+        severity: Severity::Fatal,
+        ..Incident::default()
+    };
+    let mut record = Record::new(incident, key);
+    record
+        .evidence
+        .measured
+        .insert(format!("by {}", std::process::id()), 1.into());
+    let stored = store.write(record).map_err(|error| error.to_string())?;
+    Ok(stored.uid)
+}
+
+#[test]
+#[ignore = "run by the test below, in processes of their own"]
+fn a_writer() {
+    let Some(folder) = std::env::var_os(WRITER) else {
+        return;
+    };
+    let store = Store::at(Path::new(&folder));
+    let mut claimed = Vec::new();
+    for number in 1..=EACH {
+        let uid = put(&store, number).unwrap();
+        if store.claim_notice(&uid).unwrap() {
+            claimed.push(uid.to_string());
+        }
+    }
+    println!("claimed {}.", claimed.join(" "));
+}
+
+#[test]
+fn two_processes_that_write_the_same_at_once_keep_each_once() {
+    let user = User::new();
+    let writer = || {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "incidents::a_writer", "--ignored", "--nocapture"])
+            .env(WRITER, user.folder())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let writers = [writer(), writer(), writer()];
+    let outputs = writers.map(|writer| writer.wait_with_output().unwrap());
+    let mut claimed: Vec<String> = Vec::new();
+    for output in &outputs {
+        assert!(output.status.success(), "{output:?}");
+        let out = text(&output.stdout);
+        let (_, line) = out.split_once("claimed ").unwrap();
+        let (line, _) = line.split_once('.').unwrap();
+        claimed.extend(line.split_whitespace().map(ToOwned::to_owned));
+    }
+    let listing = Store::at(&user.folder()).list().unwrap();
+    assert_eq!(listing.unreadable, []);
+    assert_eq!(listing.entries.len(), EACH as usize);
+    for entry in &listing.entries {
+        let measured = &entry.record.evidence.measured;
+        assert_eq!(measured.len(), 3, "what each of them knew: {measured:?}");
+    }
+    claimed.sort();
+    let mut all: Vec<String> = listing.entries.iter().map(|e| e.uid.to_string()).collect();
+    all.sort();
+    assert_eq!(claimed, all, "of each one of them was told");
+}

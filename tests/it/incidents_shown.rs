@@ -1,0 +1,111 @@
+//! Incidents on the dashboard: the line that announces one, and the screen that explains it.
+
+use gputop::diagnose::{Catalogue, explain};
+use gputop::model::incident::{Incident, Severity};
+use gputop::tui::app::App;
+use gputop::tui::incidents::Known;
+use gputop::tui::picture::text_of;
+use gputop::tui::theme::Palette;
+
+use crate::fake_nvml::FakeNvml;
+use crate::incidents::User;
+use crate::machine::{dashboard, wait_until};
+use crate::run_explained::{EXPLAINED, OOM};
+use crate::stage::{DEMO, app_at, draw};
+
+/// The recording's GPUs, and an incident of that day; `severity` is its own.
+fn app_with(severity: Severity) -> App {
+    let mut app = app_at(DEMO, 140, Palette::None, false, true);
+    let mut incident = explain(Catalogue::embedded(), "train.log", OOM.as_bytes()).remove(0);
+    let time = jiff::Timestamp::from_millisecond(app.frame.time.0).unwrap();
+    incident.time = Some(time.to_string());
+    incident.uid = Some("01kq3v7-x2c9".into());
+    incident.host = Some("node17".into());
+    incident.fields.rank = Some(3);
+    incident.severity = severity;
+    let earlier = Incident {
+        uid: Some("01kq3v0-x2c9".into()),
+        time: Some("2026-01-02T03:04:05Z".into()),
+        ..incident.clone()
+    };
+    let known = |incident: Incident| Known {
+        incident: incident.into(),
+        is_read: false,
+    };
+    app.incidents
+        .take_stored(vec![known(earlier), known(incident)]);
+    app
+}
+
+#[test]
+fn an_incident_at_every_size() {
+    let app = app_with(Severity::Fatal);
+    for (width, height) in [(40, 6), (80, 24), (120, 40)] {
+        for screen in ["overview", "incident"] {
+            let name = format!("incident-{screen}-{width}x{height}");
+            insta::assert_snapshot!(name, text_of(&draw(&app, screen, width, height)));
+        }
+    }
+    let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 40, 6));
+    assert!(
+        caught.contains("(caught)") && caught.contains("d why"),
+        "{caught}"
+    );
+}
+
+#[test]
+fn no_size_breaks_it() {
+    let app = app_with(Severity::Note);
+    for width in (0..=130).step_by(7).chain([40, 59, 60, 61, 200]) {
+        for height in (0..=20).chain([24, 31, 60]) {
+            for screen in ["overview", "incident"] {
+                let buffer = draw(&app, screen, width, height);
+                assert_eq!(buffer.area.area(), u32::from(width) * u32::from(height));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_happened_while_no_dashboard_was_open_is_shown_until_it_is_opened() {
+    let user = User::new();
+    user.fail("true", &[]);
+    let fake = FakeNvml::h200s(1, "");
+    let open = || {
+        dashboard(&fake)
+            .env("XDG_STATE_HOME", user.0.path())
+            .start()
+    };
+    let terminal = open();
+    terminal.wait_text("d why");
+    let line = format!("{EXPLAINED}: ");
+    assert!(terminal.text().contains(&line), "{}", terminal.text());
+    terminal.send("d");
+    terminal.wait_text("expandable_segments:True");
+    terminal.wait_text("WHEN  ");
+    terminal.send("\x1b");
+    let is_without = |screen: &vt100::Screen| {
+        let shown = screen.contents();
+        shown.contains("SM%") && !shown.contains("d why")
+    };
+    terminal.wait_for(is_without, "the overview without it");
+    terminal.send("q");
+    terminal.wait_exit();
+    // Another dashboard knows that it was read.
+    let terminal = open();
+    terminal.wait_text("SM%");
+    // And what happens while it is open comes in.
+    user.run("kill -9 $$", &[]);
+    terminal.wait_text("KILLED BY THE SYSTEM");
+    assert!(!terminal.text().contains(EXPLAINED), "{}", terminal.text());
+    terminal.send("d");
+    terminal.wait_text("signal 9");
+    terminal.send("d");
+    terminal.wait_text("there is no other incident that nobody has read");
+    wait_until("the store's note", || {
+        let state = user.0.path().join("gputop/incidents/state.json");
+        let state: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(state).unwrap()).unwrap();
+        state["read"].as_object().unwrap().len() == 2
+    });
+}
