@@ -28,6 +28,7 @@ mod model;
 mod mouse;
 mod pictures;
 mod pooled;
+mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
 mod reference;
@@ -54,5 +55,6 @@ mod torch_dump;
 mod torch_live;
 #[cfg(target_os = "linux")]
 mod torch_target;
+mod training;
 #[cfg(target_os = "linux")]
 mod trouble;

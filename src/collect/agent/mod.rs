@@ -57,7 +57,7 @@ pub enum Section {
     Driver(Driver),
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
-    Map(Result<PoolMap, Missing>),
+    Map((ProcessKey, u32), Result<PoolMap, Missing>),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -298,9 +298,8 @@ impl Agent {
             Section::Pools(pools) => {
                 self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
             }
-            // A map that could not be read is among the unread, with its reason.
-            Section::Map(Err(_)) => {}
-            Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
+            Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
+            Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }
@@ -569,7 +568,7 @@ impl Agent {
         if let Some((process, ordinal)) = self.map_wanted {
             let sections = self.sections.clone();
             self.sampler.map(process, ordinal, move |map| {
-                let _ = sections.send(Section::Map(map));
+                let _ = sections.send(Section::Map((process, ordinal), map));
             });
         }
     }
