@@ -1,23 +1,30 @@
-//! What a day's recording of 8 GPUs and 64 processes costs: bytes, time to write, to open and to jump, and the
-//! memory of a replay. Limits: 100 MB a day, 50 ms a jump with the charts filled, 64 MiB resident.
+//! What a day's recording of 8 GPUs and 64 processes costs, 8 of them training with PyTorch: bytes, time to write, to
+//! open and to jump, and the memory of a replay that shows a map. Limits: 100 MB a day, 50 ms a jump with the charts
+//! filled, 64 MiB resident.
 //!
-//! `cargo bench --bench recording`; a shorter day with `-- 3600` (seconds). Writes into the folder for temporary
+//! `cargo bench --bench recording`; a shorter day with `-- 3600` (seconds), maps each minute with `--maps 60`. Writes into the folder for temporary
 //! files and removes what it wrote.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gputop::model::frame::Frame;
 use gputop::model::history::History;
-use gputop::model::units::Mono;
+use gputop::model::pool::{Pool, Pools};
+use gputop::model::units::{Millis, Mono};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording, play};
+use gputop::source::rounds::{Every, Rounds};
 use gputop::source::stream::Source;
 use gputop::source::{Play, Position, Request, Update};
 
 #[path = "../tests/it/day.rs"]
 mod day;
+#[path = "../tests/it/training.rs"]
+mod training;
 
 const JUMPS: usize = 200;
 
@@ -48,20 +55,30 @@ fn main() {
 fn record(file: &Path, seconds: u64) {
     let mut recorder = Recorder::create(file, &day::hello()).unwrap();
     let mut day = day::Day::new();
+    let mut maps = Maps::new();
     let mut spent = Vec::new();
     for _ in 0..seconds {
         let frame = day.next();
         let before = Instant::now();
         recorder.frame(frame).unwrap();
         spent.push(before.elapsed());
+        maps.follow(frame, &mut recorder);
     }
     recorder.finish().unwrap();
     let bytes = std::fs::metadata(file).unwrap().len();
+    let a_day = |bytes: u64| {
+        let day = bytes as f64 / 1e6 * 86_400.0 / seconds as f64;
+        format!("{day:.1} MB")
+    };
     row("recorded", format!("{seconds} s"));
     row("file", format!("{:.1} MB", bytes as f64 / 1e6));
+    row("a day of it", a_day(bytes));
+    row("  of which maps", a_day(maps.bytes));
+    row("maps", maps.spent.len().to_string());
+    row("a map", spread(&mut maps.spent));
     row(
-        "a day of it",
-        format!("{:.1} MB", bytes as f64 / 1e6 * 86_400.0 / seconds as f64),
+        "a map in the file",
+        format!("{} bytes", maps.bytes / maps.spent.len().max(1) as u64),
     );
     row("a frame", spread(&mut spent));
     let one = serde_json::to_string(day.next()).unwrap();
@@ -72,6 +89,61 @@ fn record(file: &Path, seconds: u64) {
     let parsed = before.elapsed() / 1_000;
     row("a frame as JSON", format!("{} bytes", one.len()));
     row("reading one", format!("{parsed:.0?}"));
+}
+
+/// The maps of the trainers, as `gputop record` asks for them.
+struct Maps {
+    trainers: Vec<training::Trainer>,
+    rounds: Rounds,
+    bytes: u64,
+    spent: Vec<Duration>,
+}
+
+impl Maps {
+    fn new() -> Self {
+        Self {
+            trainers: (0..day::GPUS).map(training::Trainer::new).collect(),
+            rounds: Rounds::new(every()),
+            bytes: 0,
+            spent: Vec::new(),
+        }
+    }
+
+    fn follow(&mut self, frame: &Frame, recorder: &mut Recorder) {
+        let pool = |trainer: &training::Trainer| Pool {
+            process: trainer.process(),
+            ..Pool::default()
+        };
+        let mut request = self.rounds.frame(&Frame {
+            mono: frame.mono,
+            pools: Some(Pools {
+                list: Arc::new(self.trainers.iter().map(pool).collect()),
+                ..Pools::default()
+            }),
+            ..Frame::default()
+        });
+        while let Some(Request::Map(Some((process, _)))) = request {
+            let trainer = self.trainers.iter_mut().find(|t| t.process() == process);
+            let map = trainer.unwrap().map(Mono(frame.mono.0 + 1));
+            assert!(self.rounds.takes(&map));
+            let (before, bytes) = (Instant::now(), recorder.bytes());
+            recorder.map(&map).unwrap();
+            self.spent.push(before.elapsed());
+            self.rounds.wrote(recorder.bytes() - bytes);
+            self.bytes += recorder.bytes() - bytes;
+            request = Some(self.rounds.next());
+        }
+    }
+}
+
+/// `-- 3600 --maps 60`: in seconds, 0 for none.
+fn every() -> Every {
+    let mut args = std::env::args().skip_while(|arg| arg != "--maps").skip(1);
+    match args.next().map(|seconds| seconds.parse::<u64>().unwrap()) {
+        None => Every::Sparing,
+        Some(0) => Every::Never,
+        Some(seconds) => Every::Period(Millis(seconds * 1_000)),
+    }
 }
 
 fn open(file: &Path, how: &str) {
@@ -97,6 +169,8 @@ fn replay(file: &Path) {
     );
     let mut history = History::default();
     wait(&mut source, &mut history);
+    source.send(Request::Map(Some((day::key(8), 0))));
+    wait(&mut source, &mut history);
     let mut dice = 7_u64;
     let mut spent = Vec::new();
     for _ in 0..JUMPS {
@@ -107,7 +181,7 @@ fn replay(file: &Path) {
         wait(&mut source, &mut history);
         spent.push(before.elapsed());
     }
-    row("a jump with charts", spread(&mut spent));
+    row("a jump with charts and a map", spread(&mut spent));
     // The worst place: the last second of a minute, with an hour before it.
     let mut spent: Vec<Duration> = (61..(end.0 - start.0) / 60_000)
         .take(JUMPS)

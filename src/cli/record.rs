@@ -1,4 +1,5 @@
-//! `gputop record`: this host into a file, a whole second at a time, until interrupted.
+//! `gputop record`: this host into a file, a whole second at a time, until interrupted; of every pool a map now and
+//! then.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -9,11 +10,12 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
-use super::settings::{Settings, agent_options, interval_argument};
+use super::settings::{Settings, agent_options, interval_argument, maps_argument};
 use super::{runtime, say, targets, top};
 use crate::model::incident::Severity;
 use crate::model::units::{Bytes, Millis};
 use crate::source::record::Recorder;
+use crate::source::rounds::{Every, Rounds};
 use crate::source::{Update, local};
 use crate::watch::{Found, Watcher};
 
@@ -31,6 +33,10 @@ pub struct Args {
     /// Time between samples: 1s, 500ms, 2m
     #[arg(long, short, value_parser = interval_argument)]
     pub interval: Option<Millis>,
+    /// Time between maps of PyTorch's pools: 1m, 10s; off for none. Without it 1m, less often where maps are so large
+    /// that they would take more than 10 MB a day
+    #[arg(long, value_name = "TIME", value_parser = maps_argument)]
+    maps: Option<Every>,
     /// Stop after this time: 90s, 8h
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
@@ -61,6 +67,7 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         Recorder::create(&path, &hello)?
     };
     let mut end = std::pin::pin!(ended(args.length));
+    let mut rounds = Rounds::new(args.maps.unwrap_or_default());
     let mut frames = 0_u64;
     let mut watcher = Watcher::start(settings.keep())?;
     watcher.see(&Update::Hello(Arc::clone(&hello)));
@@ -85,10 +92,20 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
                     bail!("nothing to record: {why}");
                 }
                 recorder.frame(&frame)?;
+                if let Some(request) = rounds.frame(&frame) {
+                    source.send(request);
+                }
                 frames += 1;
                 progress(&path, frames, recorder.bytes());
             }
             Some(Update::Event(event)) => recorder.event(&event)?,
+            Some(Update::Map(map)) if rounds.takes(&map) => {
+                let before = recorder.bytes();
+                recorder.map(&map)?;
+                rounds.wrote(recorder.bytes() - before);
+                source.send(rounds.next());
+            }
+            Some(Update::NoMap(pool, _)) if rounds.answered(pool) => source.send(rounds.next()),
             Some(_) => {}
             None => break,
         }

@@ -143,12 +143,19 @@ pub enum PoolKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Block {
+    /// Left out of JSON when 0, which no block's is: a recording's blocks lie each behind the one before.
+    #[serde(skip_serializing_if = "is_zero")]
     pub address: u64,
     pub size: Bytes,
     /// What the program asked for; only an allocated block has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<Bytes>,
     pub state: BlockState,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(address: &u64) -> bool {
+    *address == 0
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

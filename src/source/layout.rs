@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! skippable 0x184D2A50   {"hello":{…}}                                    one line of JSON
-//! zstd frame             {"frame":{…}}  {"event":{…}} …                   a minute of lines, a block a line
+//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}} …     a minute of lines, a block a line
 //! skippable 0x184D2A51   {"offset":…,"start":…}  + zstd {"summary":…}     that minute's note
 //! …                      another minute and its note
 //! skippable 0x184D2A5E   {"minutes":[…]}  + length + "gputopIX"           the index
 //! ```
 //!
-//! Decompressors pass over skippable frames, so `zstdcat FILE | jq` sees the frames and events and nothing else. The
+//! Decompressors pass over skippable frames, so `zstdcat FILE | jq` sees the frames, events and maps and nothing else. The
 //! plain first line of a note tells a reader without an index what it needs without decompressing anything. The
 //! index ends with its own length, so that it is found from the end of the file. All numbers outside JSON are
 //! little-endian, as zstd's own are.
@@ -55,8 +55,16 @@ pub struct Minute {
     pub start: Mono,
     pub end: Mono,
     pub frames: u64,
+    /// Maps of pools; a file made before there were any has none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub maps: u64,
     /// The length of the note behind it, header included; 0 when it has none.
     pub note: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The compressed part of a note: what a jump to a later minute needs of this one.

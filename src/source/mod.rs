@@ -5,8 +5,10 @@
 
 pub(crate) mod layout;
 pub mod local;
+pub mod map_line;
 pub mod record;
 pub mod replay;
+pub mod rounds;
 pub mod stream;
 pub mod wire;
 
@@ -36,6 +38,8 @@ pub enum Update {
     Detail(ProcessKey, Box<Result<ProcessDetail, Missing>>),
     /// Every segment and block of the pool that [`Request::Map`] asked for; only the newest counts.
     Map(Arc<PoolMap>),
+    /// There is no map of that pool now, and why; a map told before stays the newest.
+    NoMap((ProcessKey, u32), Missing),
     /// The answer to a [`Request::Stacks`]; also one that was taken at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
     /// The answer to a [`Request::Signal`].

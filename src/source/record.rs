@@ -24,11 +24,13 @@ use super::layout::{
     MOST_NOTE_EVENT_BYTES, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
     skippable_header,
 };
+use super::map_line::MapLine;
 use super::wire::Line;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{Span, Summarise, Summary};
 use crate::model::host::Hello;
+use crate::model::pool::PoolMap;
 use crate::model::units::Mono;
 
 const LEVEL: i32 = 3;
@@ -171,6 +173,22 @@ impl<W: Write> Recorder<W> {
         line.and_then(|line| {
             let minute = self.write_line(event.mono, &line)?;
             minute.remember(event, line.len() as u64);
+            Ok(())
+        })
+        .map_err(write_failed)
+    }
+
+    /// Every segment and block of one pool.
+    pub fn map(&mut self, map: &PoolMap) -> Result<(), RecordError> {
+        let line = MapLine::new(map).map_err(io::Error::from).and_then(|map| {
+            json_line(&Line::<Frame> {
+                map: Some(map),
+                ..Line::default()
+            })
+        });
+        line.and_then(|line| {
+            let minute = self.write_line(map.at, &line)?;
+            minute.at.maps += 1;
             Ok(())
         })
         .map_err(write_failed)

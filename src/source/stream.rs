@@ -30,8 +30,8 @@ impl Queue {
         self.updates.retain(|update| {
             !matches!(
                 update,
-                Update::Frame(_) | Update::Jump(_) | Update::Position(_) | Update::Map(_)
-            )
+                Update::Frame(_) | Update::Jump(_) | Update::Position(_)
+            ) && !is_map(update)
         });
         self.frames = 0;
     }
@@ -43,6 +43,10 @@ impl Queue {
             oldest.and_then(|at| self.updates.remove(at));
         }
     }
+}
+
+fn is_map(update: &Update) -> bool {
+    matches!(update, Update::Map(_) | Update::NoMap(..))
 }
 
 #[derive(Debug, Default)]
@@ -89,8 +93,8 @@ impl Feed {
         if matches!(update, Update::Stacks(..)) {
             queue.make_room_for_stacks();
         }
-        if matches!(update, Update::Map(_)) {
-            queue.updates.retain(|u| !matches!(u, Update::Map(_)));
+        if is_map(&update) {
+            queue.updates.retain(|u| !is_map(u));
         }
         queue.updates.push_back(update);
         drop(queue);

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::map_line::MapLine;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -22,6 +23,8 @@ pub struct Line<F = Frame> {
     pub frame: Option<F>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event: Option<Event>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map: Option<MapLine>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]
@@ -36,6 +39,7 @@ impl<F> Default for Line<F> {
             hello: None,
             frame: None,
             event: None,
+            map: None,
         }
     }
 }

@@ -94,6 +94,8 @@ pub struct App {
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
     /// The newest map of the pool that a screen asked for; the screen looks whether it is still its own.
     pub map: Option<Arc<PoolMap>>,
+    /// Why there is none, where the source said so.
+    pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// Python stacks, the newest first: of a process one for each thing they are taken for.
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
@@ -149,6 +151,7 @@ impl App {
             inverted: false,
             detail: None,
             map: None,
+            no_map: None,
             stacks: Vec::new(),
             watches: HashMap::new(),
             recording,
@@ -167,13 +170,14 @@ impl App {
             Update::Frame(frame) => self.take_frame(frame),
             Update::Event(event) => self.take_event(&event),
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
-            Update::Map(map) => self.map = Some(map),
+            Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
+            Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Signalled(signalled) => {
                 self.message = Some(outcome_words(&signalled, &self.all_rows));
             }
             Update::Jump(summaries) => {
-                self.map = None;
+                self.forget_map();
                 self.stacks.clear();
                 self.watches.clear();
                 self.forget_history();
@@ -201,10 +205,14 @@ impl App {
             self.forget_history();
             self.ended.clear();
             self.watches.clear();
-            self.map = None;
+            self.forget_map();
             self.stacks.clear();
         }
         self.hello = hello;
+    }
+
+    fn forget_map(&mut self) {
+        (self.map, self.no_map) = (None, None);
     }
 
     fn forget_history(&mut self) {

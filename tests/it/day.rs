@@ -39,7 +39,7 @@ pub fn hello() -> Hello {
 }
 
 /// xorshift64*: the day must be the same on every run and needs no crate for it.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
     fn roll(&mut self) -> u64 {
@@ -50,11 +50,11 @@ impl Dice {
     }
 
     /// From `low` to `high`, both included.
-    fn between(&mut self, low: i64, high: i64) -> i64 {
+    pub fn between(&mut self, low: i64, high: i64) -> i64 {
         low + (self.roll() % (high - low + 1) as u64) as i64
     }
 
-    fn one_in(&mut self, n: u64) -> bool {
+    pub fn one_in(&mut self, n: u64) -> bool {
         self.roll().is_multiple_of(n)
     }
 }
@@ -311,7 +311,7 @@ fn pid(i: u32) -> Pid {
     Pid(418_000 + i * 13)
 }
 
-fn key(i: u32) -> ProcessKey {
+pub fn key(i: u32) -> ProcessKey {
     ProcessKey {
         pid: pid(i),
         start: StartTicks(310_000 + u64::from(i) * 7),

@@ -32,6 +32,7 @@ mod model;
 mod mouse;
 mod pictures;
 mod pooled;
+mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
 mod reference;
@@ -58,5 +59,6 @@ mod torch_dump;
 mod torch_live;
 #[cfg(target_os = "linux")]
 mod torch_target;
+mod training;
 #[cfg(target_os = "linux")]
 mod trouble;

@@ -21,14 +21,14 @@ use proptest::prelude::*;
 
 use crate::day::{self, Day};
 
-const PAUSED: Options = Options {
+pub const PAUSED: Options = Options {
     paused: true,
     speed: 1.0,
     repeat: false,
 };
 
 /// Frames are so small here that a test can afford thousands of recordings.
-fn frame(seq: u64) -> Frame {
+pub fn frame(seq: u64) -> Frame {
     Frame {
         seq,
         mono: Mono(100_000 + seq * 1_000),
@@ -73,15 +73,15 @@ fn open(bytes: Vec<u8>) -> Result<Recording, OpenError> {
     Recording::from_bytes(bytes.into())
 }
 
-fn start(bytes: Vec<u8>, options: Options) -> Seen {
+pub fn start(bytes: Vec<u8>, options: Options) -> Seen {
     Seen::new(play(open(bytes).unwrap(), options))
 }
 
 /// Everything a source said, waited for and never slept for.
-struct Seen {
-    source: Source,
+pub struct Seen {
+    pub source: Source,
     runtime: tokio::runtime::Runtime,
-    updates: Vec<Update>,
+    pub updates: Vec<Update>,
 }
 
 impl Seen {
@@ -97,7 +97,7 @@ impl Seen {
         }
     }
 
-    fn next(&mut self) -> Update {
+    pub fn next(&mut self) -> Update {
         let next =
             async { tokio::time::timeout(Duration::from_secs(10), self.source.next()).await };
         let update = self.runtime.block_on(next).expect("an update in time");
@@ -107,7 +107,7 @@ impl Seen {
     }
 
     /// Waits for a position; what came before it is in `updates`.
-    fn position(&mut self, wanted: impl Fn(&Position) -> bool) -> Position {
+    pub fn position(&mut self, wanted: impl Fn(&Position) -> bool) -> Position {
         loop {
             if let Update::Position(position) = self.next()
                 && wanted(&position)
@@ -117,13 +117,13 @@ impl Seen {
         }
     }
 
-    fn ask(&mut self, play: Play) {
+    pub fn ask(&mut self, play: Play) {
         self.updates.clear();
         self.source.send(Request::Play(play));
     }
 
     /// Asks and returns the number of the frame that is shown then.
-    fn go(&mut self, play: Play) -> u64 {
+    pub fn go(&mut self, play: Play) -> u64 {
         self.ask(play);
         self.position(|_| true);
         self.last_frame()
@@ -137,7 +137,7 @@ impl Seen {
         frames.collect()
     }
 
-    fn last_frame(&self) -> u64 {
+    pub fn last_frame(&self) -> u64 {
         *self.frames().last().expect("a frame")
     }
 
@@ -149,7 +149,7 @@ impl Seen {
         events.collect()
     }
 
-    fn notices(&self) -> Vec<&str> {
+    pub fn notices(&self) -> Vec<&str> {
         let notices = self.updates.iter().filter_map(|update| match update {
             Update::Notice(text) => Some(text.as_str()),
             _ => None,
@@ -489,7 +489,7 @@ fn a_newer_recording_plays_unless_it_says_that_it_cannot() {
 }
 
 /// A minute of lines that this version did not write.
-fn minute_of(text: &str) -> Vec<u8> {
+pub fn minute_of(text: &str) -> Vec<u8> {
     let mut bytes = Recorder::new(Vec::new(), &day::hello())
         .unwrap()
         .finish()

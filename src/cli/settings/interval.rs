@@ -1,4 +1,4 @@
-//! The time between samples.
+//! The time between samples, and between maps.
 
 use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail};
@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use crate::model::text::quoted;
 use crate::model::units::Millis;
+use crate::source::rounds::Every;
 
 /// `1s`, `500ms`, `2m`: from 100 ms, below which NVML costs more than it tells, to an hour.
 pub fn parse(text: &str) -> Result<Millis> {
@@ -21,6 +22,25 @@ pub fn parse(text: &str) -> Result<Millis> {
 /// Clap wants a plain error.
 pub fn interval_argument(text: &str) -> Result<Millis, String> {
     parse(text).map_err(|report| report.to_string())
+}
+
+/// `1m`, `10s`: from a second to a day; `off` or `0` for no maps.
+pub fn maps_argument(text: &str) -> Result<Every, String> {
+    if text == "off" || text == "0" {
+        return Ok(Every::Never);
+    }
+    let span: SignedDuration = text.parse().map_err(|_| {
+        format!(
+            "`{}` is no time; write 1m, 10s, or off for no maps",
+            quoted(text)
+        )
+    })?;
+    match u64::try_from(span.as_millis()) {
+        Ok(ms @ 1_000..=86_400_000) => Ok(Every::Period(Millis(ms))),
+        _ => Err(format!(
+            "a time of {text} between maps is out of range; from 1s to 24h, or off for none"
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use jiff::tz::TimeZone;
 pub use args::SharedArgs;
 pub use error::{Origin, SettingError};
 pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
-pub use interval::interval_argument;
+pub use interval::{interval_argument, maps_argument};
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 pub use written::Raw;

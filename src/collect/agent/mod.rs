@@ -57,7 +57,7 @@ pub enum Section {
     Driver(Driver),
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
-    Map(Result<PoolMap, Missing>),
+    Map((ProcessKey, u32), Result<PoolMap, Missing>),
     /// Allocations of a watched process failed.
     Ooms(Box<Rise>),
     Request(Request),
@@ -305,10 +305,9 @@ impl Agent {
             Section::Pools(pools) => {
                 self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
             }
-            // A map that could not be read is among the unread, with its reason.
-            Section::Map(Err(_)) => {}
-            Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Ooms(rise) => self.announce_ooms(*rise),
+            Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
+            Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }
@@ -577,7 +576,7 @@ impl Agent {
         if let Some((process, ordinal)) = self.map_wanted {
             let sections = self.sections.clone();
             self.sampler.map(process, ordinal, move |map| {
-                let _ = sections.send(Section::Map(map));
+                let _ = sections.send(Section::Map((process, ordinal), map));
             });
         }
     }

@@ -7,7 +7,10 @@ use super::file::Recording;
 use super::lines::{Broken, Lines};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
+use crate::model::pool::PoolMap;
+use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
+use crate::source::map_line::MapLine;
 use crate::source::wire::Line;
 
 /// A frame's minute, and its number within that.
@@ -35,6 +38,10 @@ pub struct Reader {
     ahead: Ahead,
     /// The events before `ahead`.
     events: Vec<Event>,
+    /// The pool whose maps are read; others are passed over.
+    pub wanted_map: Option<(ProcessKey, u32)>,
+    /// The newest of them before `ahead`.
+    map: Option<Arc<PoolMap>>,
     notices: Vec<String>,
     /// Minutes whose damage was told.
     told: HashSet<usize>,
@@ -51,6 +58,8 @@ impl Reader {
             lines: None,
             ahead: Ahead::Unread,
             events: Vec::new(),
+            wanted_map: None,
+            map: None,
             notices: Vec::new(),
             told: HashSet::new(),
         }
@@ -63,6 +72,7 @@ impl Reader {
     pub fn seek(&mut self, minute: usize) {
         self.begin(minute);
         self.events.clear();
+        self.map = None;
     }
 
     pub fn frames_of(&self, minute: usize) -> u64 {
@@ -71,6 +81,10 @@ impl Reader {
 
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
+    }
+
+    pub fn take_map(&mut self) -> Option<Arc<PoolMap>> {
+        self.map.take()
     }
 
     pub fn holds_many_events(&self) -> bool {
@@ -139,12 +153,25 @@ impl Reader {
                 continue;
             }
             self.events.extend(line.event);
+            if let Some(map) = line.map {
+                self.pass_map(&map);
+            }
             if line.frame.is_some() {
                 self.lines = Some(lines);
                 return Ok(line.frame);
             }
         }
         Ok(None)
+    }
+
+    fn pass_map(&mut self, map: &MapLine) {
+        if !self.wanted_map.is_some_and(|wanted| map.is_of(wanted)) {
+            return;
+        }
+        match map.read() {
+            Ok(map) => self.map = Some(Arc::new(map)),
+            Err(_) => self.tell_damage(),
+        }
     }
 
     fn leave_minute(&mut self) {

@@ -24,6 +24,7 @@ impl Player {
     /// Takes all requests that wait before moving, so that a held key does not decode a minute for each repeat.
     pub fn obey(&mut self, requests: impl Iterator<Item = Request>) {
         let mut target = None;
+        let mut map = self.reader.wanted_map;
         for request in requests {
             match request {
                 Request::Detail(key) => {
@@ -49,9 +50,11 @@ impl Player {
                     }));
                 }
                 Request::Play(play) => target = self.obey_play(play, target),
-                Request::Focus(_) | Request::Interval(_) | Request::Map(_) => {}
+                Request::Map(wanted) => map = wanted,
+                Request::Focus(_) | Request::Interval(_) => {}
             }
         }
+        self.want_map(map);
         match target {
             Some(target) => self.go(target),
             None => self.feed.push(self.position()),
@@ -164,6 +167,7 @@ impl Player {
         self.feed_past(minute);
         self.reader.seek(minute);
         self.shown = None;
+        self.has_map = false;
         self.feed_minute(minute, until);
     }
 

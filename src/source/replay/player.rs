@@ -24,6 +24,8 @@ pub(super) struct Player {
     pub shown: Option<Shown>,
     /// So many frames are to be shown at once, paused or not: steps, or the one after a jump into damage.
     pub owed: u64,
+    /// The map that is wanted was told, or why there is none, since the last jump.
+    pub has_map: bool,
 }
 
 /// The frame on the screen.
@@ -45,6 +47,7 @@ impl Player {
             repeat: options.repeat,
             shown: None,
             owed: 0,
+            has_map: false,
         }
     }
 
@@ -165,6 +168,7 @@ impl Player {
             self.tell_notices();
         }
         self.came_to_the_end();
+        self.answer_map();
         self.feed.push(self.position());
     }
 
@@ -180,10 +184,12 @@ impl Player {
         })
     }
 
+    /// Also the newest map, which like them lies before the frame ahead.
     pub fn feed_events(&mut self) {
         for event in self.reader.take_events() {
             self.feed.push(Update::Event(event));
         }
+        self.feed_map();
     }
 
     pub fn tell_notices(&mut self) {

@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::contents::{Contents, Window};
 use super::lines::Lines;
@@ -222,6 +223,7 @@ struct Moment {
     #[serde(default)]
     from: u32,
     frame: Option<FrameMoment>,
+    map: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -237,9 +239,14 @@ fn measure_one(minute: &mut Minute, mut lines: Lines, budget: &mut u64) {
     {
         let Ok(Moment {
             from: 0,
-            frame: Some(frame),
+            frame,
+            map,
         }) = serde_json::from_slice(line)
         else {
+            continue;
+        };
+        minute.maps += u64::from(map.is_some());
+        let Some(frame) = frame else {
             continue;
         };
         if minute.frames == 0 {

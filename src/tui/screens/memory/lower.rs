@@ -7,7 +7,7 @@ use super::metrics::metric_lines;
 use super::read::Read;
 use super::{Pane, Shown};
 use crate::tui::theme::Role;
-use crate::tui::widgets::cells::put;
+use crate::tui::widgets::cells::{put, wrap_words};
 use crate::tui::widgets::histogram;
 
 impl Shown<'_> {
@@ -17,15 +17,7 @@ impl Shown<'_> {
             return;
         }
         let Some(read) = &self.screen.read else {
-            let text = "MAP  the map is being read";
-            put(
-                buffer,
-                area.x,
-                area.y,
-                text,
-                area.width,
-                self.theme.style(Role::Dim),
-            );
+            self.without_map(area, buffer);
             return;
         };
         let mut metrics = metric_lines(self.pool, read, self.theme);
@@ -49,6 +41,20 @@ impl Shown<'_> {
                 self.blocks(read, pane, upper, buffer);
                 self.metrics(&metrics, lower, buffer);
             }
+        }
+    }
+
+    fn without_map(&self, area: Rect, buffer: &mut Buffer) {
+        let pool = (self.pool.process, self.pool.ordinal);
+        let told = self.app.no_map.as_ref().filter(|(of, _)| *of == pool);
+        let text = match told {
+            Some((_, why)) => format!("MAP  {why}"),
+            None => "MAP  the map is being read".to_owned(),
+        };
+        let dim = self.theme.style(Role::Dim);
+        let lines = wrap_words(&text, usize::from(area.width));
+        for (y, line) in (area.y..area.bottom()).zip(lines) {
+            put(buffer, area.x, y, &line, area.width, dim);
         }
     }
 

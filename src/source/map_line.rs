@@ -1,0 +1,212 @@
+//! A pool's map as one line of a recording: the model's JSON without the addresses of its blocks.
+//!
+//! Blocks follow each other without gaps, so their sizes say where they are; written out, addresses would more than
+//! double a compressed map. What a line holds is only looked at where somebody wants that map, and it is not trusted:
+//! a file may hold anything.
+//!
+//! ```text
+//! {"map":{"process":{"pid":418,"start":7},"ordinal":0,"at":90412,"exact":true,"segments":[
+//!   {"address":139853,"size":2097152,"pool":"small","stream":0,"expandable":false,"blocks":[
+//!     {"size":1024,"requested":1000,"state":"allocated"},{"size":2096128,"state":"free"}]}]}}
+//! ```
+
+use memchr::memchr2_iter;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::model::pool::{PoolMap, Segment};
+use crate::model::process::ProcessKey;
+
+/// Segments and blocks of one map. A program with a hundred thousand has other troubles.
+const MOST_PARTS: usize = 1 << 18;
+
+/// A map that was not looked into yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MapLine(Box<RawValue>);
+
+/// Why a line holds no map that can be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum MapLineError {
+    #[error("the map has more than {MOST_PARTS} segments and blocks")]
+    TooMany,
+    #[error("the map does not read: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("blocks of the map overlap or lie outside their segment")]
+    Misplaced,
+}
+
+/// Of a map only whose it is: quicker than the whole.
+#[derive(Deserialize)]
+struct Whose {
+    #[serde(default)]
+    process: ProcessKey,
+    #[serde(default)]
+    ordinal: u32,
+}
+
+impl PartialEq for MapLine {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+impl MapLine {
+    /// # Errors
+    /// When the map cannot be written as JSON.
+    pub fn new(map: &PoolMap) -> serde_json::Result<Self> {
+        let mut map = map.clone();
+        map.segments.iter_mut().for_each(leave_out_addresses);
+        serde_json::value::to_raw_value(&map).map(Self)
+    }
+
+    /// Whether it is the map of this pool.
+    pub fn is_of(&self, pool: (ProcessKey, u32)) -> bool {
+        serde_json::from_str::<Whose>(self.0.get())
+            .is_ok_and(|whose| (whose.process, whose.ordinal) == pool)
+    }
+
+    /// # Errors
+    /// When it is too large, or such as no allocator could have.
+    pub fn read(&self) -> Result<PoolMap, MapLineError> {
+        let text = self.0.get();
+        // Each part begins with a bracket, so their number bounds what reading can take.
+        if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MOST_PARTS {
+            return Err(MapLineError::TooMany);
+        }
+        let mut map: PoolMap = serde_json::from_str(text)?;
+        let mut free_from = 0;
+        for segment in &mut map.segments {
+            if segment.address < free_from {
+                return Err(MapLineError::Misplaced);
+            }
+            free_from = put_in_place(segment).ok_or(MapLineError::Misplaced)?;
+        }
+        Ok(map)
+    }
+}
+
+/// Zero stands for "behind the one before" and is not written.
+fn leave_out_addresses(segment: &mut Segment) {
+    let mut next = segment.address;
+    for block in &mut segment.blocks {
+        let is_behind = block.address == next;
+        next = block.address.saturating_add(block.size.0);
+        if is_behind {
+            block.address = 0;
+        }
+    }
+}
+
+/// The end of the segment; nothing when its parts contradict each other.
+fn put_in_place(segment: &mut Segment) -> Option<u64> {
+    let end = segment.address.checked_add(segment.size.0)?;
+    let mut next = segment.address;
+    for block in &mut segment.blocks {
+        if block.address == 0 {
+            block.address = next;
+        }
+        if block.address < next || block.size.0 == 0 || block.requested > Some(block.size) {
+            return None;
+        }
+        next = block.address.checked_add(block.size.0)?;
+    }
+    (next <= end && !segment.blocks.is_empty()).then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pool::{Block, BlockState, PoolKind};
+    use crate::model::units::{Bytes, Mono, Pid, StartTicks};
+
+    fn block(address: u64, size: u64, state: BlockState) -> Block {
+        Block {
+            address,
+            size: Bytes(size),
+            requested: (state == BlockState::Allocated).then_some(Bytes(size - 24)),
+            state,
+        }
+    }
+
+    fn map() -> PoolMap {
+        PoolMap {
+            process: ProcessKey {
+                pid: Pid(418),
+                start: StartTicks(7),
+            },
+            ordinal: 1,
+            at: Mono(90_412),
+            exact: true,
+            segments: vec![
+                Segment {
+                    address: 0x7000,
+                    size: Bytes(2_048),
+                    pool: PoolKind::Small,
+                    stream: 3,
+                    expandable: true,
+                    blocks: vec![
+                        block(0x7000, 512, BlockState::Allocated),
+                        block(0x7200, 1_024, BlockState::Free),
+                        block(0x7600, 512, BlockState::Active),
+                    ],
+                },
+                Segment {
+                    address: 0x9000,
+                    size: Bytes(1_024),
+                    blocks: vec![
+                        block(0x9000, 512, BlockState::Free),
+                        block(0x9300, 256, BlockState::Free),
+                    ],
+                    ..Segment::default()
+                },
+            ],
+        }
+    }
+
+    fn line(text: &str) -> MapLine {
+        MapLine(RawValue::from_string(text.into()).expect("JSON"))
+    }
+
+    #[test]
+    fn a_map_reads_back_as_it_was_and_says_whose_it_is() {
+        let line = MapLine::new(&map()).expect("JSON");
+        assert_eq!(line.read().expect("a map"), map());
+        assert!(line.is_of((map().process, 1)));
+        assert!(!line.is_of((map().process, 0)));
+    }
+
+    #[test]
+    fn an_address_is_written_only_where_there_is_a_gap() {
+        let line = MapLine::new(&map()).expect("JSON");
+        let value: serde_json::Value = serde_json::from_str(line.0.get()).expect("JSON");
+        let blocks = |segment: usize| value["segments"][segment]["blocks"].to_string();
+        assert!(!blocks(0).contains("address"), "{}", blocks(0));
+        assert_eq!(blocks(1).matches("address").count(), 1, "{}", blocks(1));
+    }
+
+    #[test]
+    fn what_no_allocator_has_is_refused() {
+        let segments = |segments: &str| line(&format!("{{\"segments\":[{segments}]}}")).read();
+        let fine = segments(r#"{"address":512,"size":512,"blocks":[{"size":512}]}"#);
+        assert_eq!(fine.expect("a map").segments[0].blocks[0].address, 512);
+        for misplaced in [
+            r#"{"address":512,"size":512,"blocks":[{"size":513}]}"#,
+            r#"{"address":512,"size":512,"blocks":[{"size":0}]}"#,
+            r#"{"address":512,"size":512,"blocks":[]}"#,
+            r#"{"address":512,"size":512,"blocks":[{"size":512,"requested":513}]}"#,
+            r#"{"address":512,"size":512,"blocks":[{"size":256},{"address":600,"size":8}]}"#,
+            r#"{"address":512,"size":18446744073709551615,"blocks":[{"size":8}]}"#,
+            r#"{"address":512,"size":8,"blocks":[{"size":8}]},{"address":515,"size":8,"blocks":[{"size":8}]}"#,
+            "{}",
+        ] {
+            let error = segments(misplaced).expect_err(misplaced);
+            assert!(matches!(error, MapLineError::Misplaced), "{misplaced}");
+        }
+        assert!(matches!(segments("7"), Err(MapLineError::Json(_))));
+        for part in ["{},", "[],"] {
+            let many = part.repeat(MOST_PARTS) + "{}";
+            assert!(matches!(segments(&many), Err(MapLineError::TooMany)));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Maps of pools in a recording: written, played, found again after a jump, and not believed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gputop::collect::torch::Attached;
+use gputop::model::frame::Frame;
+use gputop::model::pool::{Pool, PoolMap, Pools};
+use gputop::model::process::ProcessKey;
+use gputop::model::reading::Missing;
+use gputop::model::units::{Mono, StartTicks};
+use gputop::source::record::Recorder;
+use gputop::source::rounds::{Every, Rounds};
+use gputop::source::{Play, Request, Update};
+
+use crate::day::{self, Day};
+use crate::recording::{PAUSED, Seen, frame, minute_of, start};
+use crate::training::Trainer;
+
+type PoolKey = (ProcessKey, u32);
+
+const RANKS: [u32; 2] = [0, 1];
+
+fn pool(rank: u32) -> PoolKey {
+    (day::key(rank * 8), 0)
+}
+
+/// Asks as the screen does with every frame; what is said of maps until the replay says where it stands.
+fn want(seen: &mut Seen, pool: PoolKey) -> Option<Result<Arc<PoolMap>, Missing>> {
+    seen.updates.clear();
+    seen.source.send(Request::Map(Some(pool)));
+    seen.position(|_| true);
+    told(seen)
+}
+
+/// The newest that was said of maps.
+fn told(seen: &Seen) -> Option<Result<Arc<PoolMap>, Missing>> {
+    let maps = seen.updates.iter().filter_map(|update| match update {
+        Update::Map(map) => Some(Ok(Arc::clone(map))),
+        Update::NoMap(_, why) => Some(Err(why.clone())),
+        _ => None,
+    });
+    maps.last()
+}
+
+/// Half a second after this frame.
+fn behind(seq: u64) -> Mono {
+    Mono(frame(seq).mono.0 + 500)
+}
+
+/// Frames with a map of each rank behind some of them.
+fn recording(frames: u64, with_maps: impl Fn(u64) -> bool) -> (Vec<u8>, Vec<PoolMap>) {
+    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    let mut trainers = RANKS.map(Trainer::new);
+    let mut maps = Vec::new();
+    for seq in 0..frames {
+        recorder.frame(&frame(seq)).unwrap();
+        if with_maps(seq) {
+            for trainer in &mut trainers {
+                let map = trainer.map(behind(seq));
+                recorder.map(&map).unwrap();
+                maps.push(map);
+            }
+        }
+    }
+    (recorder.finish().unwrap(), maps)
+}
+
+/// Forward to this frame, one by one.
+fn step(seen: &mut Seen, to: u64) -> Option<Result<Arc<PoolMap>, Missing>> {
+    let from = seen.last_frame();
+    seen.ask(Play::Step((to - from).try_into().unwrap()));
+    seen.position(|position| position.now == moment(to));
+    told(seen)
+}
+
+/// When the map was taken that a move brings.
+fn map_after(seen: &mut Seen, play: Play) -> Option<Mono> {
+    seen.go(play);
+    Some(told(seen)?.ok()?.at)
+}
+
+#[test]
+fn a_map_comes_back_as_it_was_with_the_frame_behind_it() {
+    let (bytes, maps) = recording(10, |seq| seq == 3);
+    for (rank, map) in RANKS.into_iter().zip(&maps) {
+        let mut seen = start(bytes.clone(), PAUSED);
+        seen.position(|_| true);
+        seen.go(Play::Start);
+        let why = want(&mut seen, pool(rank)).unwrap().unwrap_err();
+        seen.go(Play::Start);
+        assert!(
+            why.to_string().contains("no map of this pool up to here"),
+            "{why}"
+        );
+        assert!(step(&mut seen, 3).is_none(), "it was taken behind it");
+        let read = step(&mut seen, 4).unwrap().unwrap();
+        assert!(*read == *map, "not the map that was written");
+        assert!(map.segments.len() > 300, "{}", map.segments.len());
+        assert!(step(&mut seen, 5).is_none(), "once");
+    }
+}
+
+#[test]
+fn a_jump_shows_the_newest_map_before_it_wherever_that_is() {
+    let (bytes, _) = recording(600, |seq| [5, 70, 95, 400].contains(&seq));
+    let mut seen = start(bytes, PAUSED);
+    seen.position(|_| true);
+    assert!(want(&mut seen, pool(1)).unwrap().is_err());
+    let mut at = |frame: u64| map_after(&mut seen, Play::To(moment(frame)));
+    // In the same minute, in the one before, several minutes before, and back again.
+    assert_eq!(at(75), Some(behind(70)));
+    assert_eq!(at(60), Some(behind(5)));
+    assert_eq!(at(119), Some(behind(95)));
+    assert_eq!(at(350), Some(behind(95)));
+    assert_eq!(at(401), Some(behind(400)));
+    assert_eq!(at(400), Some(behind(95)));
+    assert_eq!(at(599), Some(behind(400)));
+    assert_eq!(at(6), Some(behind(5)));
+    assert_eq!(at(5), None);
+}
+
+fn moment(seq: u64) -> Mono {
+    frame(seq).mono
+}
+
+#[test]
+fn a_screen_that_opens_later_gets_the_map_and_nothing_else_again() {
+    let (bytes, maps) = recording(130, |seq| [5, 20, 90, 129].contains(&seq));
+    let mut seen = start(bytes, PAUSED);
+    seen.position(|_| true);
+    seen.go(Play::To(moment(21)));
+    for rank in RANKS {
+        let map = want(&mut seen, pool(rank)).unwrap().unwrap();
+        assert_eq!((map.at, map.process), (behind(20), pool(rank).0));
+        let others = seen.updates.iter().filter(|update| {
+            matches!(
+                update,
+                Update::Frame(_) | Update::Jump(_) | Update::Event(_)
+            )
+        });
+        assert_eq!(others.count(), 0);
+        assert!(
+            want(&mut seen, pool(rank)).is_none(),
+            "said again with every frame"
+        );
+    }
+    assert_eq!(seen.go(Play::Step(1)), 22);
+    // At the very end, where the last map lies behind the last frame.
+    seen.source.send(Request::Map(None));
+    seen.ask(Play::To(moment(129)));
+    seen.position(|position| position.at_end);
+    let last = want(&mut seen, pool(0)).unwrap().unwrap();
+    assert!(*last == maps[6], "taken at {}", last.at.0);
+}
+
+#[test]
+fn a_recording_without_maps_says_so() {
+    let (bytes, _) = recording(3, |_| false);
+    let mut seen = start(bytes, PAUSED);
+    seen.position(|_| true);
+    let why = want(&mut seen, pool(0)).unwrap().unwrap_err();
+    assert!(why.to_string().contains("holds no maps"), "{why}");
+}
+
+#[test]
+fn cut_off_anywhere_the_maps_before_the_cut_are_there() {
+    let (bytes, _) = recording(130, |seq| seq % 20 == 10);
+    for cut in (1..8).map(|eighth| bytes.len() * eighth / 8) {
+        let mut seen = start(bytes[..cut].to_vec(), PAUSED);
+        seen.position(|_| true);
+        want(&mut seen, pool(1));
+        let last = seen.go(Play::To(Mono(u64::MAX)));
+        let at = map_after(&mut seen, Play::Step(-1));
+        // At most the one that the cut is in is lost.
+        let newest = (10..last.saturating_sub(1)).step_by(20).last().map(behind);
+        assert_eq!(at, newest, "cut at {cut}, frame {last}");
+    }
+}
+
+#[test]
+fn a_map_that_is_none_is_told_as_damage_and_the_one_before_stays() {
+    let fine = r#""segments":[{"address":512,"size":512,"blocks":[{"size":512}]}]"#;
+    let of = |rest: &str| {
+        let process = serde_json::to_string(&pool(0).0).unwrap();
+        format!("{{\"map\":{{\"process\":{process},\"at\":1,{rest}}}}}\n")
+    };
+    let frame = |at: u64| format!("{{\"frame\":{{\"seq\":{at},\"mono\":{at}}}}}\n");
+    let many = r#"{"size":1},"#.repeat(300_000);
+    for hostile in [
+        r#""segments":7"#.to_owned(),
+        r#""segments":[{"address":18446744073709551615,"size":2,"blocks":[{"size":2}]}]"#.into(),
+        r#""segments":[{"address":512,"size":512,"blocks":[]}]"#.into(),
+        format!(r#""segments":[{{"address":1,"size":300001,"blocks":[{many}{{"size":1}}]}}]"#),
+    ] {
+        let text = frame(1) + &of(fine) + &frame(2) + &of(&hostile) + &frame(3);
+        let mut seen = start(minute_of(&text), PAUSED);
+        seen.position(|_| true);
+        // Nobody looks at it before somebody wants it.
+        seen.ask(Play::Step(2));
+        seen.position(|p| p.at_end);
+        assert_eq!(seen.notices().len(), 0);
+        let map = want(&mut seen, pool(0)).unwrap().unwrap();
+        assert_eq!(map.segments[0].blocks[0].address, 512);
+        assert_eq!(
+            seen.notices().len(),
+            1,
+            "{}",
+            &hostile[..40.min(hostile.len())]
+        );
+    }
+}
+
+#[test]
+fn zstdcat_yields_maps_as_lines_that_say_what_they_hold() {
+    let (bytes, maps) = recording(2, |seq| seq == 0);
+    let text = zstd::stream::decode_all(bytes.as_slice()).unwrap();
+    let line = text.split(|&b| b == b'\n').nth(1).unwrap();
+    let line: serde_json::Value = serde_json::from_slice(line).unwrap();
+    let map = &line["map"];
+    assert_eq!(map["process"]["pid"], maps[0].process.pid.0);
+    assert_eq!(map["segments"][0]["pool"], "large");
+    assert_eq!(map["segments"][0]["blocks"][0]["state"], "allocated");
+}
+
+/// What the process of the recorded torch holds, as `gputop allocator` reads it.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_map_of_a_live_process_plays_as_it_was_read() {
+    use crate::torch_target::Target;
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst");
+    let target = Target::start(&dump);
+    let mut attached = Attached::open(Path::new("/proc"), target.pid()).unwrap();
+    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    let process = ProcessKey {
+        pid: target.pid(),
+        start: StartTicks(1),
+    };
+    recorder.frame(&frame(0)).unwrap();
+    let maps = [0, 1].map(|ordinal| PoolMap {
+        process,
+        at: behind(0),
+        ..attached.map(ordinal).unwrap()
+    });
+    for map in &maps {
+        recorder.map(map).unwrap();
+    }
+    recorder.frame(&frame(1)).unwrap();
+    let mut seen = start(recorder.finish().unwrap(), PAUSED);
+    seen.position(|_| true);
+    seen.go(Play::Step(1));
+    for map in maps {
+        assert!(map.exact && !map.segments.is_empty());
+        let read = want(&mut seen, (process, map.ordinal)).unwrap().unwrap();
+        assert!(*read == map, "not the map that was read");
+    }
+}
+
+/// Ten minutes with all that a day holds; the whole day is `cargo bench --bench recording`.
+#[test]
+fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
+    let mut rounds = Rounds::new(Every::default());
+    let mut trainers: Vec<Trainer> = (0..day::GPUS).map(Trainer::new).collect();
+    let (mut day, mut bytes, mut count) = (Day::new(), 0, 0);
+    for _ in 0..600 {
+        let frame = with_pools(day.next(), &trainers);
+        let mut request = rounds.frame(&frame);
+        while let Some(Request::Map(Some((process, _)))) = request {
+            let trainer = trainers.iter_mut().find(|t| t.process() == process);
+            let map = trainer.unwrap().map(frame.mono);
+            assert!(rounds.takes(&map));
+            // Each in a minute of its own: more than it takes beside others.
+            let mut recorder = Recorder::new(std::io::sink(), &day::hello()).unwrap();
+            let before = recorder.bytes();
+            recorder.map(&map).unwrap();
+            rounds.wrote(recorder.bytes() - before);
+            (bytes, count) = (bytes + recorder.bytes() - before, count + 1);
+            request = Some(rounds.next());
+        }
+    }
+    assert_eq!(count, 80, "each minute, as long as there is space");
+    assert!(bytes / count < 10_000, "{} bytes a map", bytes / count);
+}
+
+fn with_pools(frame: &Frame, trainers: &[Trainer]) -> Frame {
+    let pool = |trainer: &Trainer| Pool {
+        process: trainer.process(),
+        ..Pool::default()
+    };
+    Frame {
+        mono: frame.mono,
+        pools: Some(Pools {
+            list: Arc::new(trainers.iter().map(pool).collect()),
+            ..Pools::default()
+        }),
+        ..Frame::default()
+    }
+}
