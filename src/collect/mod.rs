@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod clock;
 pub mod driver;
+pub mod ends;
 pub mod host;
 pub mod memory;
 pub mod nvml;

@@ -74,7 +74,8 @@ pub struct Exit {
     pub signal: Reading<i32>,
     /// The most device memory it was seen with, over all GPUs.
     pub peak_vram: Reading<Bytes>,
-    /// How long after the end it was noticed, at most.
+    /// How long after the end it was told, at most: since the kernel reported it, or since the process was last seen
+    /// alive where the kernel did not.
     pub noticed_after: Millis,
 }
 

@@ -1,23 +1,26 @@
 //! Brings the sections of all collectors together into one frame a tick, and turns requests into orders.
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
-//! (the kernel's side), `torch` (allocators), `python` (stacks), `detail` (one process on request), `requests`, and
+//! (the kernel's side), `ends` (of processes), `torch` (allocators), `python` (stacks), `detail` (one process on request), `requests`, and
 //! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
 
 mod devices;
 mod kernel;
+mod remembered;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use self::kernel::{Kernel, KernelOrder};
+use self::remembered::Remembered;
 use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
+use super::ends::{End, Ends};
 use super::host::hello;
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
@@ -35,7 +38,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::StackWhy;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, StartTicks};
+use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
 use crate::source::stream::Feed;
 use crate::source::{Request, Update};
 
@@ -60,6 +63,7 @@ pub enum Section {
     Map((ProcessKey, u32), Result<PoolMap, Missing>),
     /// Allocations of a watched process failed.
     Ooms(Box<Rise>),
+    End(Box<End>),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -71,10 +75,6 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 const MOST_GPUS: u32 = 256;
 /// How long a driver that did not load is left alone.
 const RETRY_DRIVER: Duration = Duration::from_secs(10);
-/// How long the peak of a process is remembered after the driver stopped listing it: the end is told later than that,
-/// and at the latest when the process table stops watching for it.
-const REMEMBER_PEAK: Millis = Millis(6 * 60 * 1_000);
-
 /// Starts all threads; the stream ends when the reader drops its end.
 ///
 /// # Errors
@@ -124,8 +124,13 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
             let _ = to_agent.send(Section::Ooms(Box::new(rise)));
         }
     });
+    let to_agent = sections.clone();
+    let ends = Ends::start(&options.proc_root, move |end| {
+        let _ = to_agent.send(Section::End(Box::new(end)));
+    })?;
     let agent = Agent {
         feed,
+        ends,
         sampler,
         python,
         pools: Pools::default(),
@@ -144,7 +149,8 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         driver: None,
         host: None,
         processes: ProcessList::default(),
-        peaks: HashMap::new(),
+        remembered: Remembered::default(),
+        awaited: Vec::new(),
         focus: None,
         readonly: options.readonly,
         proc_root: options.proc_root,
@@ -203,17 +209,9 @@ fn find_driver(library: &Library) -> Driver {
     }
 }
 
-/// The most memory a process was seen with, and where.
-#[derive(Debug, Clone, Default)]
-struct Peak {
-    vram: Reading<Bytes>,
-    gpus: Vec<GpuUuid>,
-    /// When the driver last listed it.
-    seen: Mono,
-}
-
 struct Agent {
     feed: Arc<Feed>,
+    ends: Ends,
     sampler: Sampler,
     python: Python,
     pools: Pools,
@@ -234,7 +232,9 @@ struct Agent {
     driver: Option<Driver>,
     host: Option<Host>,
     processes: ProcessList,
-    peaks: HashMap<ProcessKey, Peak>,
+    remembered: Remembered,
+    /// Those whose ends are waited for.
+    awaited: Vec<ProcessKey>,
     focus: Option<GpuUuid>,
     readonly: bool,
     proc_root: PathBuf,
@@ -308,6 +308,7 @@ impl Agent {
             Section::Ooms(rise) => self.announce_ooms(*rise),
             Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
+            Section::End(end) => self.announce_exit(*end),
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }
@@ -316,15 +317,29 @@ impl Agent {
 
     fn take_kernel(&mut self, (host, readout): (Host, Option<ProcessReadout>)) {
         if let Some(readout) = readout {
+            let before = std::mem::take(&mut self.processes);
+            self.remembered
+                .note_list(&before.list, &readout.list, host.at);
             self.processes = ProcessList {
                 at: host.at,
                 list: Arc::new(readout.list),
             };
-            for (key, process) in readout.ended {
-                self.announce_exit(key, process);
+            for (key, last) in readout.ended {
+                if self.remembered.is_news(key, last, host.at) {
+                    self.ends.found(key, before.at);
+                }
             }
+            self.await_ends();
         }
         self.host = Some(host);
+    }
+
+    fn await_ends(&mut self) {
+        let awaited = self.remembered.awaited(&self.processes.list);
+        if awaited != self.awaited {
+            self.ends.watch(awaited.clone(), self.processes.at);
+            self.awaited = awaited;
+        }
     }
 
     fn take_gpu(&mut self, mut gpu: Gpu) {
@@ -420,7 +435,7 @@ impl Agent {
         self.mark_silent(now);
         self.read_kernel(now, inbox)?;
         self.link_processes();
-        self.note_peaks(now);
+        self.remembered.note_peaks(self.gpus.values(), now);
         self.read_pools(now, inbox)?;
         let frame = Frame {
             seq: self.frame_seq,
@@ -581,47 +596,19 @@ impl Agent {
         }
     }
 
-    /// Memory of a process over all its GPUs, at its highest; kept until the process ends.
-    fn note_peaks(&mut self, at: Mono) {
-        let mut now: HashMap<ProcessKey, (u64, bool, Vec<GpuUuid>)> = HashMap::new();
-        for gpu in self.gpus.values() {
-            for process in gpu.processes.value().into_iter().flatten() {
-                let Some(key) = process.process else { continue };
-                let entry = now.entry(key).or_default();
-                entry.2.push(gpu.uuid.clone());
-                match process.vram.get() {
-                    Some(vram) => entry.0 += vram.0,
-                    None => entry.1 = true,
-                }
-            }
-        }
-        for (key, (vram, unknown, gpus)) in now {
-            let peak = self.peaks.entry(key).or_default();
-            peak.seen = at;
-            if !unknown && peak.vram.get().is_none_or(|p| p.0 < vram) {
-                peak.vram = Bytes(vram).into();
-            }
-            for gpu in gpus {
-                if !peak.gpus.contains(&gpu) {
-                    peak.gpus.push(gpu);
-                }
-            }
-        }
-        self.peaks
-            .retain(|_, peak| at.since(peak.seen) < REMEMBER_PEAK);
-    }
-
-    fn announce_exit(&mut self, key: ProcessKey, last: Process) {
-        let peak = self.peaks.remove(&key).unwrap_or_default();
+    fn announce_exit(&mut self, end: End) {
+        let now = now_mono();
+        let told = self.remembered.tell(end.process, &self.processes.list, now);
+        let Some((last, peak)) = told else { return };
         let exit = Exit {
-            last: Some(Box::new(last)),
+            last: last.map(Box::new),
             gpus: peak.gpus,
-            status: Reading::missing(Reason::Unsupported, "only its parent is told"),
-            signal: Reading::missing(Reason::Unsupported, "only its parent is told"),
+            status: end.code,
+            signal: end.signal,
             peak_vram: peak.vram,
-            noticed_after: self.interval,
+            noticed_after: now.since(end.since),
         };
-        self.announce(Some(key), None, Observation::Exit(exit));
+        self.announce(Some(end.process), None, Observation::Exit(exit));
     }
 
     fn announce_ooms(&mut self, rise: Rise) {

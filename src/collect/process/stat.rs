@@ -31,6 +31,8 @@ pub struct Stat<'a> {
     /// Where its arguments lie: another place means an exec, since the kernel shuffles addresses at each. 0 when this
     /// user may not know.
     pub arguments: u64,
+    /// The wait status of a zombie; 0 also of everything else, and when this user may not know.
+    pub wait_status: i32,
 }
 
 /// An open stat file.
@@ -70,6 +72,11 @@ fn parse(line: &[u8]) -> Option<Stat<'_>> {
     // A kernel thread may show a negative size.
     let rss_pages = number(fields.nth(24 - 23)?).unwrap_or(0);
     let arguments = fields.nth(48 - 25).and_then(number).unwrap_or(0);
+    let wait_status = fields
+        .nth(52 - 49)
+        .and_then(|last| number(last.trim_ascii_end()))
+        .and_then(|status| i32::try_from(status).ok())
+        .unwrap_or(0);
     Some(Stat {
         name,
         state,
@@ -78,6 +85,7 @@ fn parse(line: &[u8]) -> Option<Stat<'_>> {
         start: StartTicks(start),
         rss_pages,
         arguments,
+        wait_status,
     })
 }
 
@@ -110,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     const LINE: &[u8] = b"418 (python (x) ) R) D 400 418 400 34816 418 4194304 9 0 1 0 250 50 0 0 20 0 33 0 \
-        98765 1000000 2560 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 7000 7096 7096 7200 0\n";
+        98765 1000000 2560 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 7000 7096 7096 7200 1792\n";
 
     #[test]
     fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
@@ -122,6 +130,7 @@ mod tests {
             start: StartTicks(98765),
             rss_pages: 2560,
             arguments: 7_000,
+            wait_status: 1_792,
         };
         assert_eq!(parse(LINE), Some(expected));
     }

@@ -1,0 +1,116 @@
+//! How a process ended: the wait status, from the two places that tell it to others than the parent.
+//!
+//! While the process is a zombie, `/proc/PID/stat` shows it to whoever may trace the process, and a 0 to everyone
+//! else; once it is collected, the pidfd tells it ([`pidfd_info`](super::pidfd_info)), on kernels that do.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use super::pidfd_info;
+use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::model::process::{ProcessKey, RunState};
+use crate::model::reading::{Reading, Reason};
+
+/// The two parts of a wait status, as [`Exit`](crate::model::event::Exit) holds them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    pub code: Reading<i32>,
+    pub signal: Reading<i32>,
+}
+
+impl Status {
+    /// `status` as `waitpid(2)` gives it: the signal in the low seven bits, else the exit code above eight.
+    pub fn of_wait(status: i32) -> Self {
+        match status & 0x7f {
+            0 => Self {
+                code: (status >> 8 & 0xff).into(),
+                signal: Reading::missing(Reason::Unsupported, "no signal ended it"),
+            },
+            signal => Self {
+                code: (128 + signal).into(),
+                signal: signal.into(),
+            },
+        }
+    }
+
+    /// `why` is a clause: `only its parent is told`.
+    pub fn unknown(reason: Reason, why: &str) -> Self {
+        Self {
+            code: Reading::missing(reason, why),
+            signal: Reading::missing(reason, why),
+        }
+    }
+}
+
+/// What there is of a process whose pidfd says that it has ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Remains {
+    Told(i32),
+    /// Still a zombie, whose status this user may not read.
+    Hidden,
+    /// Collected, and this kernel does not tell its status.
+    Collected,
+    /// It has not ended at all.
+    Alive,
+}
+
+/// Looks at once: the parent may collect it at any moment.
+pub fn look(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> Remains {
+    let remains = zombie(proc_root, key).unwrap_or(Remains::Collected);
+    match remains {
+        Remains::Told(_) | Remains::Alive => remains,
+        Remains::Hidden | Remains::Collected => {
+            pidfd_info::wait_status(pidfd).map_or(remains, Remains::Told)
+        }
+    }
+}
+
+fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<Remains> {
+    let folder = proc_root.join(key.pid.to_string());
+    let file = StatFile::open(&folder.join("stat"))?;
+    // Before the status: both are refused by the same check of the kernel's, which shows a 0 in the one and says so
+    // in the other.
+    let may_know = may_trace(&folder);
+    let mut buffer = StatBuffer::new();
+    let stat = file.read(&mut buffer)?;
+    if stat.start != key.start {
+        return Ok(Remains::Collected);
+    }
+    if stat.state != RunState::Zombie {
+        return Ok(Remains::Alive);
+    }
+    // A 0 may be the refusal; anything else is no 0 that was put in its place.
+    let is_told = stat.wait_status != 0 || may_know;
+    Ok(if is_told {
+        Remains::Told(stat.wait_status)
+    } else {
+        Remains::Hidden
+    })
+}
+
+/// Whether the kernel shows this user what it shows only to those who may trace (PTRACE_MODE_READ).
+fn may_trace(folder: &Path) -> bool {
+    let read = || File::open(folder.join("io"))?.read(&mut [0]);
+    read().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_status_is_taken_apart_as_the_shell_does() {
+        let parts = |wait| {
+            let status = Status::of_wait(wait);
+            (status.code.get(), status.signal.get())
+        };
+        assert_eq!(parts(0), (Some(0), None));
+        assert_eq!(parts(7 << 8), (Some(7), None));
+        assert_eq!(parts(255 << 8), (Some(255), None));
+        assert_eq!(parts(9), (Some(137), Some(9)));
+        // With a core dump.
+        assert_eq!(parts(0x80 | 11), (Some(139), Some(11)));
+    }
+}
