@@ -8,6 +8,7 @@ pub mod agent;
 pub mod clock;
 pub mod driver;
 pub mod host;
+pub mod logs;
 pub mod memory;
 pub mod nvml;
 pub mod process;

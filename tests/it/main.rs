@@ -22,6 +22,8 @@ mod groups;
 mod hostile;
 mod layers;
 #[cfg(target_os = "linux")]
+mod logs;
+#[cfg(target_os = "linux")]
 mod machine;
 mod model;
 #[cfg(target_os = "linux")]

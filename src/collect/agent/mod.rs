@@ -1,7 +1,7 @@
 //! Brings the sections of all collectors together into one frame a tick, and turns requests into orders.
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
-//! (the kernel's side), `torch` (allocators), `python` (stacks), `detail` (one process on request), `requests`, and
+//! (the kernel's side), `torch` (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `requests`, and
 //! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
@@ -19,6 +19,7 @@ use self::kernel::{Kernel, KernelOrder};
 use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
 use super::host::hello;
+use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::process::{ProcessReadout, detail, send_signal};
@@ -58,6 +59,7 @@ pub enum Section {
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
     Map(Result<PoolMap, Missing>),
+    Log(Box<Told>),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -115,12 +117,22 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         stack_feed.push(Update::Stacks(key, Arc::new(stack)));
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
-    let at_rise = python.clone();
-    sampler.alert(move |rise| at_rise.take(wanted_at(&rise)));
+    let to_agent = sections.clone();
+    let logs = logs::start(logs::Settings::new(&options.proc_root), move |told| {
+        let _ = to_agent.send(Section::Log(Box::new(told)));
+    })?;
+    let (at_rise, at_oom) = (python.clone(), logs.clone());
+    sampler.alert(move |rise| {
+        at_rise.take(wanted_at(&rise));
+        if rise.is_oom {
+            at_oom.ooms_rose(rise.process);
+        }
+    });
     let agent = Agent {
         feed,
         sampler,
         python,
+        logs,
         pools: Pools::default(),
         watched: Vec::new(),
         map_wanted: None,
@@ -209,6 +221,7 @@ struct Agent {
     feed: Arc<Feed>,
     sampler: Sampler,
     python: Python,
+    logs: Logs,
     pools: Pools,
     /// The processes whose allocators are sampled: those that the driver lists, and no others.
     watched: Vec<ProcessKey>,
@@ -301,6 +314,9 @@ impl Agent {
             // A map that could not be read is among the unread, with its reason.
             Section::Map(Err(_)) => {}
             Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
+            Section::Log(told) => {
+                self.announce(told.process, None, Observation::Log(told.excerpt));
+            }
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }
@@ -561,6 +577,7 @@ impl Agent {
         if keys != self.watched {
             self.sampler.watch(keys.clone());
             self.python.watch(keys.clone());
+            self.logs.watch(&keys);
             self.watched = keys;
         }
     }
@@ -615,6 +632,7 @@ impl Agent {
             noticed_after: self.interval,
         };
         self.announce(Some(key), None, Observation::Exit(exit));
+        self.logs.ended(key);
     }
 
     fn announce_health(&mut self, gpu: &GpuUuid, health: &Health) {
