@@ -206,6 +206,8 @@ pub struct Excerpt {
     pub bytes: Vec<u8>,
     /// The number of its first line, counted from 1.
     pub first_line: u64,
+    /// How many bytes were pushed before its first.
+    pub start: u64,
 }
 
 /// Takes a log piece by piece and gives its excerpts.
@@ -262,6 +264,33 @@ impl Scanner {
         done
     }
 
+    /// Whether there is text of an excerpt that is not closed yet.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open
+            .is_some_and(|(start, end)| start < end.min(self.buffer.len()))
+    }
+
+    /// What there is of the excerpt that is not closed yet, for a log that is read while it is written; what comes
+    /// behind it follows as another excerpt. With `whole_lines` a line without its end stays.
+    pub fn flush(&mut self, whole_lines: bool) -> Option<Excerpt> {
+        let (start, end) = self.open?;
+        let there = end.min(self.buffer.len());
+        let text = self.buffer.get(start..there).filter(|t| !t.is_empty())?;
+        let cut = match memrchr(b'\n', text) {
+            Some(newline) if whole_lines => start + newline,
+            None if whole_lines => return None,
+            _ => there,
+        };
+        let mut done = Vec::new();
+        self.open = Some((start, cut));
+        self.close(&mut done);
+        if end > self.given {
+            self.open = Some((self.given, end));
+        }
+        done.pop()
+    }
+
     fn search(&mut self, done: &mut Vec<Excerpt>) {
         let from = self.searched.saturating_sub(MAX_ANCHOR);
         for place in find(&self.buffer[from..]) {
@@ -305,6 +334,7 @@ impl Scanner {
         done.push(Excerpt {
             bytes: self.buffer[start..end].to_vec(),
             first_line: self.line + before,
+            start: self.bytes - (self.buffer.len() - start) as u64,
         });
         self.given = end;
     }
@@ -460,6 +490,44 @@ mod tests {
                 100_000,
                 "pieces of {size}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_flushed_early_is_given_once_and_the_rest_follows() {
+        let text = format!(
+            "{}Traceback (most recent call last):\n  File a\nRuntimeError: CUDA error: x\n{}",
+            "quiet\n".repeat(20_000),
+            "after\n".repeat(2_000)
+        );
+        for size in [1, 13, 4096] {
+            let mut scanner = Scanner::default();
+            let mut found = Vec::new();
+            for piece in text.as_bytes().chunks(size) {
+                found.extend(scanner.push(piece));
+                assert!(!scanner.is_open() || scanner.buffer.len() < 200_000);
+                found.extend(scanner.flush(true));
+            }
+            found.extend(scanner.finish());
+            let (first, last) = (&found[0], &found[found.len() - 1]);
+            let whole: Vec<u8> = found.iter().flat_map(|e| e.bytes.clone()).collect();
+            let start = usize::try_from(first.start).expect("small");
+            assert_eq!(&text.as_bytes()[start..start + whole.len()], whole);
+            let lines = text[..start].lines().count() as u64;
+            assert_eq!(first.first_line, lines + 1, "pieces of {size}");
+            let at_anchor = text.find("Traceback").expect("it is in");
+            assert!(start + BEFORE <= at_anchor + 4096 && start <= at_anchor);
+            let end = last.start + last.bytes.len() as u64;
+            assert!(end > (text.find("CUDA error").expect("it is in") + AFTER - 8) as u64);
+            // Nothing of it was withheld for long: the error came with its own line.
+            if size == 1 {
+                let with = |word: &str| {
+                    found
+                        .iter()
+                        .position(|e| e.bytes.ends_with(word.as_bytes()))
+                };
+                assert!(with("last):\n") < with("CUDA error: x\n"));
+            }
         }
     }
 

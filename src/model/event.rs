@@ -110,13 +110,73 @@ pub struct OomsRose {
     pub stats: PoolStats,
 }
 
+/// Text that a process wrote after it was first seen on a GPU, from a log that was found by itself or named.
+///
+/// Whose text it is says the event, by where the text was read, and never the text: [`Event::process`] when one
+/// watched process writes there; when several share the log (the ranks of a launcher) it is none, and
+/// [`writers`](Self::writers) lists them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogExcerpt {
+    /// The log's name: a path as the process sees it, `tmux pane %3`, `journal`.
     pub file: Reading<String>,
+    /// Counted from 1; missing where the log was not read from its beginning.
     pub first_line: Reading<u64>,
-    /// Bounded and with secrets removed at the collector.
+    /// Whole lines where possible; harmless (control characters made visible), bounded, and with secrets removed.
     pub text: String,
+    /// How the log was found.
+    pub origin: LogOrigin,
+    /// What made it worth sending.
+    pub why: LogWhy,
+    /// Where in the log the text begins; of a pane or the journal, where in what was read of it.
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub offset: Reading<Bytes>,
+    /// It goes on directly behind the excerpt that was sent before of this log.
+    pub continues: bool,
+    /// The log grew faster than it was read: text before this, or within it, was passed over.
+    pub sampled: bool,
+    /// Text of this excerpt, or of earlier ones that were not sent at all, that would have been too much.
+    pub left_out: Bytes,
+    /// At most so long lay between the writing of the newest line and the sending.
+    pub lag: Millis,
+    /// The watched processes that write to the log, when there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub writers: Vec<ProcessKey>,
+}
+
+/// How a log was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogOrigin {
+    /// The file behind the process's standard output or error.
+    Descriptor,
+    /// A file written by who reads the process's pipe: `tee`, `multilog`.
+    PipeReader,
+    /// The tmux pane whose terminal the process writes to.
+    Pane,
+    Journal,
+    Docker,
+    Slurm,
+    /// A person named it.
+    Named,
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// What made an excerpt worth sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogWhy {
+    /// The text holds a literal that a card's signature looks for.
+    Matched,
+    /// A process that writes there ended: the end of what it wrote.
+    Ended,
+    /// `num_ooms` of a process that writes there rose: what it wrote last.
+    Ooms,
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ pub mod gpu;
 pub mod history;
 pub mod host;
 pub mod incident;
+pub mod log;
 pub mod place;
 pub mod pool;
 pub mod process;

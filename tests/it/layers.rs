@@ -41,6 +41,11 @@ const RULES: &[Rule] = &[
             "source::Request",
         ],
     },
+    // Which text of a log is worth sending at all is what signatures look for; diagnose knows no collector.
+    Rule {
+        place: "collect/logs",
+        may: &["collect", "model", "diagnose::scan"],
+    },
     Rule {
         place: "collect",
         may: &["model"],

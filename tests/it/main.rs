@@ -26,6 +26,8 @@ mod incidents;
 mod incidents_shown;
 mod layers;
 #[cfg(target_os = "linux")]
+mod logs;
+#[cfg(target_os = "linux")]
 mod machine;
 mod model;
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! Brings the sections of all collectors together into one frame a tick, and turns requests into orders.
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
-//! (the kernel's side), `ends` (of processes), `torch` (allocators), `python` (stacks), `detail` (one process on request), `requests`, and
+//! (the kernel's side), `ends` (of processes), `torch` (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `requests`, and
 //! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
@@ -22,6 +22,7 @@ use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
 use super::ends::{End, Ends};
 use super::host::hello;
+use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::process::{ProcessReadout, detail, send_signal};
@@ -64,6 +65,7 @@ pub enum Section {
     /// Allocations of a watched process failed.
     Ooms(Box<Rise>),
     End(Box<End>),
+    Log(Box<Told>),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -117,10 +119,15 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         stack_feed.push(Update::Stacks(key, Arc::new(stack)));
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
-    let (at_rise, to_agent) = (python.clone(), sections.clone());
+    let to_agent = sections.clone();
+    let logs = logs::start(logs::Settings::new(&options.proc_root), move |told| {
+        let _ = to_agent.send(Section::Log(Box::new(told)));
+    })?;
+    let (at_rise, at_oom, to_agent) = (python.clone(), logs.clone(), sections.clone());
     sampler.alert(move |rise| {
         at_rise.take(wanted_at(&rise));
         if rise.is_oom() {
+            at_oom.ooms_rose(rise.process);
             let _ = to_agent.send(Section::Ooms(Box::new(rise)));
         }
     });
@@ -133,6 +140,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         ends,
         sampler,
         python,
+        logs,
         pools: Pools::default(),
         watched: Vec::new(),
         map_wanted: None,
@@ -214,6 +222,7 @@ struct Agent {
     ends: Ends,
     sampler: Sampler,
     python: Python,
+    logs: Logs,
     pools: Pools,
     /// The processes whose allocators are sampled: those that the driver lists, and no others.
     watched: Vec<ProcessKey>,
@@ -309,6 +318,9 @@ impl Agent {
             Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
             Section::End(end) => self.announce_exit(*end),
+            Section::Log(told) => {
+                self.announce(told.process, None, Observation::Log(told.excerpt));
+            }
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }
@@ -583,6 +595,7 @@ impl Agent {
         if keys != self.watched {
             self.sampler.watch(keys.clone());
             self.python.watch(keys.clone());
+            self.logs.watch(&keys);
             self.watched = keys;
         }
     }
@@ -609,6 +622,7 @@ impl Agent {
             noticed_after: now.since(end.since),
         };
         self.announce(Some(end.process), None, Observation::Exit(exit));
+        self.logs.ended(end.process);
     }
 
     fn announce_ooms(&mut self, rise: Rise) {

@@ -1,0 +1,434 @@
+//! Who is watched, which logs are followed, and the threads that do it.
+//!
+//! All orders only write on the board, which is locked for moments and never while anything is read. One thread, the
+//! *follower*, looks at the logs in turn. A look that hangs keeps its log locked; the *warden* sees that the follower
+//! has not come back, and starts another one, to which the locked log is as good as absent. The one left behind ends
+//! when it does come back.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Settings;
+use super::find::{Findings, Found, find};
+use super::log::{Log, Told};
+use super::tail::{FileId, Tail, beginning};
+use crate::collect::clock::now_mono;
+use crate::model::event::LogWhy;
+use crate::model::log::LogView;
+use crate::model::process::ProcessKey;
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::units::{Millis, Mono};
+
+/// How often a log is looked at.
+const PERIOD: Millis = Millis(250);
+/// How long one look may take before the log counts as one that hangs.
+const PATIENCE: Millis = Millis(2_000);
+const WARDEN_PERIOD: Duration = Duration::from_millis(1_000);
+/// Threads that never came back; with so many, something else is wrong.
+const MOST_LEFT_BEHIND: u64 = 16;
+/// How often a process is looked at again in whose output nothing could be read.
+const FIND_AGAIN: Millis = Millis(10_000);
+/// A process that the driver no longer lists is ending, or has given up its GPU.
+const KEEP_UNLISTED: Millis = Millis(5 * 60 * 1_000);
+const MOST_LOGS: usize = 512;
+
+type Tell = Box<dyn Fn(Told) + Send + Sync>;
+
+/// A handle on the threads, which end when the last one is dropped.
+#[derive(Debug, Clone)]
+pub struct Logs(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.board().is_closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+struct Shared {
+    settings: Settings,
+    tell: Tell,
+    board: Mutex<Board>,
+    changed: Condvar,
+    /// Since when the follower is busy with one thing, 0 when it is not.
+    busy: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Board {
+    is_closed: bool,
+    /// The follower's number; one with another number was left behind.
+    follower: u64,
+    processes: BTreeMap<ProcessKey, Watched>,
+    logs: BTreeMap<FileId, Arc<Mutex<Log>>>,
+    orders: Vec<Order>,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    /// When it was last looked where it writes; `None` before.
+    found_at: Option<Mono>,
+    is_being_found: bool,
+    logs: Vec<FileId>,
+    missing: Option<Missing>,
+    /// Since when it is not on the list any more.
+    unlisted: Option<Mono>,
+    ended: bool,
+}
+
+type Answer = Box<dyn FnOnce(LogView) + Send>;
+
+enum Order {
+    Ask(ProcessKey, LogWhy),
+    View(ProcessKey, Answer),
+}
+
+impl Logs {
+    pub(super) fn start(settings: Settings, tell: Tell) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            settings,
+            tell,
+            board: Mutex::default(),
+            changed: Condvar::new(),
+            busy: AtomicU64::new(0),
+        });
+        spawn_follower(&shared, 0)?;
+        let warden = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("logs warden".into())
+            .spawn(move || warden.guard())?;
+        Ok(Self(Arc::new(Handle { shared })))
+    }
+
+    /// The processes to follow from now on. One that is left out is followed until it ends, since what is about to
+    /// end leaves the driver's list first.
+    pub fn watch(&self, keys: &[ProcessKey]) {
+        let now = now_mono();
+        let mut board = self.0.shared.board();
+        for (key, watched) in &mut board.processes {
+            watched.unlisted = match keys.contains(key) {
+                true => None,
+                false => watched.unlisted.or(Some(now)),
+            };
+        }
+        for &key in keys {
+            board.processes.entry(key).or_default();
+        }
+        self.wake(board);
+    }
+
+    /// The process has ended: what it wrote last is told.
+    pub fn ended(&self, key: ProcessKey) {
+        self.ask(key, LogWhy::Ended);
+    }
+
+    /// An allocation of the process failed: what it writes about it is told.
+    pub fn ooms_rose(&self, key: ProcessKey) {
+        self.ask(key, LogWhy::Ooms);
+    }
+
+    /// What the process wrote since it was attached to. `answer` is called on the follower's thread and should only
+    /// pass it on.
+    pub fn view(&self, key: ProcessKey, answer: impl FnOnce(LogView) + Send + 'static) {
+        self.order(Order::View(key, Box::new(answer)));
+    }
+
+    fn ask(&self, key: ProcessKey, why: LogWhy) {
+        self.order(Order::Ask(key, why));
+    }
+
+    fn order(&self, order: Order) {
+        let mut board = self.0.shared.board();
+        board.orders.push(order);
+        self.wake(board);
+    }
+
+    fn wake(&self, board: MutexGuard<'_, Board>) {
+        drop(board);
+        self.0.shared.changed.notify_all();
+    }
+}
+
+fn spawn_follower(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new()
+        .name("logs".into())
+        .spawn(move || shared.follow(number))?;
+    Ok(())
+}
+
+/// What the follower does next.
+struct Turn {
+    orders: Vec<Order>,
+    to_find: Vec<ProcessKey>,
+}
+
+impl Shared {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        // Every change to the board is whole.
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn follow(&self, number: u64) {
+        let mut buffer = Vec::new();
+        let mut due = None;
+        while let Some(turn) = self.next_turn(number, due) {
+            for key in turn.to_find {
+                let found = self.guarded(number, || find(&self.settings, key, now_mono()));
+                self.attach(key, found);
+            }
+            for order in turn.orders {
+                self.guarded(number, || self.obey(order));
+            }
+            due = Some(Mono(now_mono().0 + PERIOD.0));
+            for (id, log) in self.logs() {
+                // Another follower was left behind with it.
+                let Ok(mut log) = log.try_lock() else {
+                    continue;
+                };
+                let told = self.guarded(number, || log.look(&mut buffer, now_mono()));
+                due = due.into_iter().chain(log.due()).min();
+                let is_over = log.is_over();
+                drop(log);
+                told.into_iter().for_each(|told| (self.tell)(told));
+                if is_over {
+                    self.board().logs.remove(&id);
+                }
+            }
+        }
+    }
+
+    fn logs(&self) -> Vec<(FileId, Arc<Mutex<Log>>)> {
+        let board = self.board();
+        let logs = board.logs.iter();
+        logs.map(|(id, log)| (*id, Arc::clone(log))).collect()
+    }
+
+    /// Runs what may hang where the warden sees it.
+    fn guarded<T>(&self, number: u64, part: impl FnOnce() -> T) -> T {
+        self.busy.store(now_mono().0.max(1), Ordering::Relaxed);
+        let result = part();
+        // One that was left behind does not speak for its successor.
+        if self.board().follower == number {
+            self.busy.store(0, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn next_turn(&self, number: u64, due: Option<Mono>) -> Option<Turn> {
+        let mut board = self.board();
+        loop {
+            if board.is_closed || board.follower != number {
+                return None;
+            }
+            let now = now_mono();
+            board.forget(now);
+            let to_find = board.to_find(now);
+            let is_due = due.is_some_and(|due| due <= now) && !board.logs.is_empty();
+            if is_due || !to_find.is_empty() || !board.orders.is_empty() {
+                return Some(Turn {
+                    orders: std::mem::take(&mut board.orders),
+                    to_find,
+                });
+            }
+            let wait = if board.logs.is_empty() {
+                FIND_AGAIN
+            } else {
+                due.map_or(PERIOD, |due| due.since(now)).max(Millis(1))
+            };
+            board = if board.processes.is_empty() {
+                let waited = self.changed.wait(board);
+                waited.unwrap_or_else(PoisonError::into_inner)
+            } else {
+                let waited = self
+                    .changed
+                    .wait_timeout(board, Duration::from_millis(wait.0));
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            };
+        }
+    }
+
+    fn attach(&self, key: ProcessKey, found: Result<Findings, Missing>) {
+        let mut board = self.board();
+        let known = board.logs.clone();
+        let Some(watched) = board.processes.get_mut(&key) else {
+            return;
+        };
+        watched.is_being_found = false;
+        let findings = match found {
+            Ok(findings) => findings,
+            Err(missing) => {
+                watched.missing = Some(missing);
+                return;
+            }
+        };
+        watched.missing = findings.missing;
+        let mut new = Vec::new();
+        for Found::File(file) in findings.found {
+            let id = file.id();
+            let from = beginning(&file.open.1, findings.young);
+            watched.logs.push(id);
+            match known
+                .get(&id)
+                .or_else(|| new.iter().find(|(i, _)| *i == id).map(|(_, l)| l))
+            {
+                Some(log) => {
+                    if let Ok(mut log) = log.try_lock() {
+                        log.add_writer(key, from);
+                    }
+                }
+                None => {
+                    let now = now_mono();
+                    let tail = Tail::new(file.place, file.open, from, now);
+                    let mut log = Log::new(Reading::Value(file.name), file.origin, tail, now);
+                    log.add_writer(key, from);
+                    new.push((id, Arc::new(Mutex::new(log))));
+                }
+            }
+        }
+        for (id, log) in new {
+            if board.logs.len() < MOST_LOGS {
+                board.logs.insert(id, log);
+            }
+        }
+    }
+
+    fn obey(&self, order: Order) {
+        match order {
+            Order::Ask(key, why) => {
+                for log in self.logs_of(key) {
+                    if let Ok(mut log) = log.try_lock() {
+                        log.ask(key, why, now_mono());
+                    }
+                }
+                if why == LogWhy::Ended
+                    && let Some(watched) = self.board().processes.get_mut(&key)
+                {
+                    watched.ended = true;
+                }
+            }
+            Order::View(key, answer) => answer(self.view(key)),
+        }
+    }
+
+    fn view(&self, key: ProcessKey) -> LogView {
+        let mut view = LogView {
+            process: key,
+            at: now_mono(),
+            text: Reading::missing(Reason::NotRead, "no log of this process was found"),
+            ..LogView::default()
+        };
+        match self.board().processes.get(&key) {
+            None => {
+                view.missing = Some(Missing::new(
+                    Reason::Unsupported,
+                    "only processes that compute on a GPU are followed",
+                ));
+            }
+            Some(watched) => {
+                view.is_attached = watched.found_at.is_some() && !watched.is_being_found;
+                view.missing.clone_from(&watched.missing);
+            }
+        }
+        for log in self.logs_of(key) {
+            match log.try_lock() {
+                Ok(log) => log.add_to(&mut view, key),
+                Err(_) => view.missing = Some(not_answering()),
+            }
+        }
+        view
+    }
+
+    fn logs_of(&self, key: ProcessKey) -> Vec<Arc<Mutex<Log>>> {
+        let board = self.board();
+        let ids = board.processes.get(&key).map(|watched| &watched.logs);
+        let logs = ids
+            .into_iter()
+            .flatten()
+            .filter_map(|id| board.logs.get(id));
+        logs.cloned().collect()
+    }
+
+    /// Sees that the follower comes back, and replaces it when it does not.
+    fn guard(self: &Arc<Self>) {
+        let mut board = self.board();
+        while !board.is_closed {
+            let busy = self.busy.load(Ordering::Relaxed);
+            let hangs = busy != 0 && now_mono().since(Mono(busy)) >= PATIENCE;
+            if hangs && board.follower < MOST_LEFT_BEHIND {
+                board.follower += 1;
+                self.busy.store(0, Ordering::Relaxed);
+                if let Err(error) = spawn_follower(self, board.follower) {
+                    tracing::error!(%error, "no thread to follow logs");
+                }
+            }
+            board = if board.processes.is_empty() {
+                let waited = self.changed.wait(board);
+                waited.unwrap_or_else(PoisonError::into_inner)
+            } else {
+                let waited = self.changed.wait_timeout(board, WARDEN_PERIOD);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            };
+        }
+    }
+}
+
+fn not_answering() -> Missing {
+    Missing::new(
+        Reason::NotRead,
+        "the file system that the log is on does not answer",
+    )
+}
+
+impl Board {
+    /// The processes to look at now, marked as being looked at.
+    fn to_find(&mut self, now: Mono) -> Vec<ProcessKey> {
+        let mut keys = Vec::new();
+        for (key, watched) in &mut self.processes {
+            let is_due = match watched.found_at {
+                None => true,
+                Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,
+            };
+            if is_due && !watched.is_being_found && !watched.ended {
+                watched.is_being_found = true;
+                watched.found_at = Some(now);
+                keys.push(*key);
+            }
+        }
+        keys
+    }
+
+    /// Processes that ended, and those that have long had nothing to do with a GPU.
+    fn forget(&mut self, now: Mono) {
+        let logs = &mut self.logs;
+        self.processes.retain(|key, watched| {
+            let is_old = |at| now.since(at) >= KEEP_UNLISTED;
+            if watched.ended && watched.unlisted.is_some() {
+                return false;
+            }
+            if !watched.unlisted.is_some_and(is_old) {
+                return true;
+            }
+            for id in &watched.logs {
+                if let Some(Ok(mut log)) = logs.get(id).map(|log| log.try_lock()) {
+                    log.remove_writer(*key);
+                }
+            }
+            false
+        });
+    }
+}

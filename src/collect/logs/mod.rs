@@ -1,0 +1,50 @@
+//! The logs of watched processes: found by themselves, followed, and told of when they hold an error.
+//!
+//! A process is attached to when it is first watched (`find`: where its output goes), and the end of its log at that
+//! moment noted: only what is written later is of this process's present, and only that is ever told. From then on
+//! a log is read as it grows (`tail`), searched for the literals that signatures hold
+//! ([`Scanner`](crate::diagnose::scan::Scanner), the one part of `diagnose` that a collector knows: it is what tells
+//! which text is worth sending at all), and what was found is sent once it stops growing (`group`), without secrets
+//! and harmless (`shown`), as an [`Observation::Log`](crate::model::event::Observation::Log). What a process wrote
+//! last is sent when it ends or an allocation failed.
+//!
+//! Reading a file can hang for ever (a file server that is gone), so it happens on a thread that is left behind when
+//! it does: that log is passed over until its thread comes back, all others go on on a new one (`board`).
+//!
+//! Example: `python train.py > train.log 2>&1` is listed by the driver; `/proc/418/fd/1` is `train.log`, 4,711 bytes
+//! long. It grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is told, of process 418.
+
+mod board;
+mod find;
+mod group;
+mod log;
+mod shown;
+mod tail;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use self::board::Logs;
+pub use self::log::Told;
+
+/// Where to look, and by which programs: a test has its own.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub proc_root: PathBuf,
+}
+
+impl Settings {
+    pub fn new(proc_root: &Path) -> Self {
+        Self {
+            proc_root: proc_root.to_owned(),
+        }
+    }
+}
+
+/// Starts following; `tell` is called on a thread of this and should only pass the excerpt on.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn start(settings: Settings, tell: impl Fn(Told) + Send + Sync + 'static) -> io::Result<Logs> {
+    Logs::start(settings, Box::new(tell))
+}

@@ -1,0 +1,182 @@
+//! Bytes of a log, made fit to leave the collector: without secrets, harmless, bounded.
+//!
+//! What only a terminal wants goes (colours, cursor movements, what a carriage return wrote over); every other
+//! control character is written out, so that a log cannot draw on a screen that quotes it. Lines stay lines.
+//!
+//! `b"\x1b[31mRuntimeError\x1b[0m: \x07 token=hf_…"` becomes `RuntimeError: ^G token=***`.
+
+use crate::collect::redact;
+use crate::diagnose::scan::has_anchor;
+use crate::model::text::visible;
+
+/// Of a longer line the end is left out.
+const MOST_LINE_CHARS: usize = 4_096;
+const TAB: usize = 8;
+
+/// `text` is whole lines, where it could be had; at most `most` bytes of it are kept, the beginning and the end.
+/// Also how many bytes were left out.
+pub fn shown(text: &[u8], most: usize) -> (String, u64) {
+    // Holes of a sparse file read as zeros, by the gigabyte.
+    let text: Vec<u8> = text.iter().copied().filter(|&b| b != 0).collect();
+    let (head, tail, left_out) = halves(&text, most);
+    let mut out = lines(head);
+    if left_out > 0 {
+        out.push_str(&format!("… {left_out} bytes left out …\n"));
+        out.push_str(&lines(tail));
+    }
+    (out, left_out as u64)
+}
+
+fn halves(text: &[u8], most: usize) -> (&[u8], &[u8], usize) {
+    if text.len() <= most {
+        return (text, &[], 0);
+    }
+    let end = memchr::memrchr(b'\n', &text[..most / 2]).map_or(most / 2, |n| n + 1);
+    let from = text.len() - most / 2;
+    let from = memchr::memchr(b'\n', &text[from..]).map_or(from, |n| from + n + 1);
+    (&text[..end], &text[from..], from - end)
+}
+
+fn lines(text: &[u8]) -> String {
+    let text = without_escapes(text);
+    let text = redact::text(&text);
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive(|&b| b == b'\n') {
+        let (line, is_whole) = match line.strip_suffix(b"\n") {
+            Some(line) => (line, true),
+            None => (line, false),
+        };
+        let mut pieces = kept_pieces(line).peekable();
+        while let Some(piece) = pieces.next() {
+            out.push_str(&visible(&without_tabs(piece), MOST_LINE_CHARS));
+            if pieces.peek().is_some() {
+                out.push('\n');
+            }
+        }
+        if is_whole {
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Of what carriage returns wrote over each other (a progress bar), the last, and what may be an error.
+fn kept_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let count = line.split(|&b| b == b'\r').count();
+    line.split(|&b| b == b'\r')
+        .enumerate()
+        .filter(move |(n, piece)| n + 1 == count || has_anchor(piece))
+        .map(|(_, piece)| piece)
+}
+
+fn without_tabs(line: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(line.len());
+    for &byte in line {
+        if byte == b'\t' {
+            let stop = (out.len() / TAB + 1) * TAB;
+            out.resize(stop, b' ');
+        } else {
+            out.push(byte);
+        }
+    }
+    out
+}
+
+/// Without the sequences that colour text and move the cursor: `ESC [ … letter` and `ESC ] … BEL`. A damaged one
+/// stays and is written out.
+fn without_escapes(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = memchr::memchr(0x1b, rest) {
+        out.extend_from_slice(&rest[..at]);
+        let length = escape_length(&rest[at..]);
+        if length == 0 {
+            out.push(0x1b);
+        }
+        rest = &rest[at + length.max(1)..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// 0 for what is no such sequence. None of them goes over the end of a line.
+fn escape_length(text: &[u8]) -> usize {
+    const LONGEST: usize = 256;
+    let body = &text[..text.len().min(LONGEST)];
+    match body.get(1) {
+        Some(b'[') => {
+            let parameters = body[2..].iter().take_while(|b| (0x20..0x40).contains(*b));
+            let end = 2 + parameters.count();
+            let is_whole = body.get(end).is_some_and(|b| (0x40..0x7f).contains(b));
+            if is_whole { end + 1 } else { 0 }
+        }
+        Some(b']') => {
+            let body = &body[2..];
+            let end = body.iter().position(|&b| b == 7 || b == 0x1b || b == b'\n');
+            match end.map(|end| (end, body[end], body.get(end + 1))) {
+                Some((end, 7, _)) => end + 3,
+                Some((end, 0x1b, Some(b'\\'))) => end + 4,
+                _ => 0,
+            }
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn plain(text: &[u8]) -> String {
+        shown(text, 65_536).0
+    }
+
+    #[test]
+    fn what_only_a_terminal_wants_goes_and_the_rest_is_written_out() {
+        let cases: &[(&[u8], &str)] = &[
+            (b"a\nb\n", "a\nb\n"),
+            (b"no end", "no end"),
+            (b"\x1b[0;31mError\x1b[0m: x\x07\n", "Error: x^G\n"),
+            (b"\x1b]0;owned\x07t\x1b]8;;http://x\x1b\\u\n", "tu\n"),
+            (b"\x1b[31", "^[[31"),
+            (b"\x1b]never ended\nnext", "^[]never ended\nnext"),
+            (b"\tx\n12\ty\n", "        x\n12      y\n"),
+            (b"dos\r\n", "dos\n"),
+            (b" 1%|\r 2%|\r 3%|\n", " 3%|\n"),
+            (b"CUDA error: x\r 3%|\n", "CUDA error: x\n 3%|\n"),
+            (b"a\0\0\0b\xff\n", "ab\\xff\n"),
+            ("\u{202e}cod.exe\n".as_bytes(), "\\u{202e}cod.exe\n"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(plain(text), *expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_go_also_from_under_colours() {
+        let text = plain(b"HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123456789\n--api-key \x1b[1mq8Zr2LmX9vK4\x1b[0m\n");
+        assert!(
+            !text.contains("abcdefghij") && !text.contains("q8Zr2"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn too_much_loses_its_middle_and_says_so() {
+        let long = "0123456\n".repeat(1_000);
+        let (text, left_out) = shown(long.as_bytes(), 1_000);
+        assert!(text.len() < 1_100 && text.starts_with("0123456\n") && text.ends_with("0123456\n"));
+        assert_eq!(left_out, 7_008);
+        assert!(text.contains("… 7008 bytes left out …\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_keeps_a_control_character(text: Vec<u8>, most in 16..200usize) {
+            let (shown, _) = shown(&text, most);
+            prop_assert!(!shown.chars().any(|c| c.is_control() && c != '\n'));
+        }
+    }
+}

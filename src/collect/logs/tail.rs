@@ -1,0 +1,256 @@
+//! One file, read as it grows: by size and inode, because a log on a network file system tells nobody that it changed.
+//!
+//! What is read survives a log's usual fates. *Truncated* (`copytruncate`): the file is shorter than what was read,
+//! and is read again from its beginning; one that grows past that within one look is not noticed. *Rotated*: another
+//! file is found in its place; the old one is read to its end, then the new one from its beginning, unless it was
+//! there before. *Deleted*: the open file lives on. *Too fast*: the newest text only, and the rest is counted as
+//! passed over. *Sparse*: a hole is as fast as any other growth.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
+
+use crate::model::units::{Millis, Mono};
+
+/// Read of one log at one look; more than that is passed over.
+pub const MOST_AT_ONCE: u64 = 1 << 20;
+/// What is still read of a log that grows faster.
+pub const NEWEST: u64 = 256 << 10;
+/// How often it is looked whether another file is in its place.
+const LOOK_FOR_ANOTHER: Millis = Millis(1_000);
+
+/// Where a log is opened, again when another file is in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `/proc/PID/fd/N`: the kernel's own link, which means the file that is open there, whatever its path leads to
+    /// here and whoever made a symbolic link.
+    Descriptor(PathBuf),
+    /// A path that was said or derived. Its last part must be no symbolic link, and its owner one of these.
+    Path { path: PathBuf, owners: Vec<u32> },
+}
+
+/// A file, whatever its names are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
+/// Why a file is not followed, a clause for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum NoFile {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it is a {0}, not a file")]
+    Kind(&'static str),
+    #[error("it belongs to user {0}, and is followed only if it is yours, the process's or root's")]
+    Owner(u32),
+}
+
+impl Place {
+    /// # Errors
+    /// For anything but a regular file that may be followed. Never waits for a writer, never becomes a terminal.
+    pub fn open(&self) -> Result<(File, Metadata), NoFile> {
+        let (path, follow) = match self {
+            Self::Descriptor(path) => (path, 0),
+            Self::Path { path, .. } => (path, O_NOFOLLOW),
+        };
+        // Opening a device may already do something, so it is looked at first.
+        self.check(&self.look()?)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NONBLOCK | O_NOCTTY | O_CLOEXEC | follow)
+            .open(path)?;
+        let metadata = file.metadata()?;
+        self.check(&metadata)?;
+        Ok((file, metadata))
+    }
+
+    fn look(&self) -> io::Result<Metadata> {
+        match self {
+            Self::Descriptor(path) => std::fs::metadata(path),
+            Self::Path { path, .. } => std::fs::symlink_metadata(path),
+        }
+    }
+
+    fn check(&self, metadata: &Metadata) -> Result<(), NoFile> {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = metadata.file_type();
+        let words = match () {
+            () if kind.is_file() => None,
+            () if kind.is_symlink() => Some("symbolic link"),
+            () if kind.is_dir() => Some("directory"),
+            () if kind.is_fifo() => Some("pipe"),
+            () if kind.is_socket() => Some("socket"),
+            () => Some("device"),
+        };
+        if let Some(words) = words {
+            return Err(NoFile::Kind(words));
+        }
+        match self {
+            Self::Path { owners, .. } if !owners.contains(&metadata.uid()) => {
+                Err(NoFile::Owner(metadata.uid()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a look at a file brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// The file begins anew: what was read is of another one, or was cut off.
+    pub is_new: bool,
+    /// Bytes that were passed over before this text.
+    pub passed_over: u64,
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+pub struct Tail {
+    place: Place,
+    file: File,
+    id: FileId,
+    /// Up to where it was read.
+    offset: u64,
+    looked: Mono,
+    attached: SystemTime,
+}
+
+impl Tail {
+    /// Follows what is open; `from` is where the text begins that counts.
+    pub fn new(place: Place, (file, metadata): (File, Metadata), from: u64, now: Mono) -> Self {
+        Self {
+            place,
+            file,
+            id: FileId::of(&metadata),
+            offset: from,
+            looked: now,
+            attached: SystemTime::now(),
+        }
+    }
+
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// The text that was written since the last look, into `buffer`.
+    ///
+    /// # Errors
+    /// When the file cannot be read: a disk or a server that fails.
+    pub fn read(&mut self, buffer: &mut Vec<u8>, now: Mono) -> io::Result<News> {
+        buffer.clear();
+        let mut news = self.read_file(buffer)?;
+        if news.bytes == 0 && !news.is_new && now.since(self.looked) >= LOOK_FOR_ANOTHER {
+            self.looked = now;
+            if self.take_another() {
+                news = self.read_file(buffer)?;
+                news.is_new = true;
+            }
+        }
+        Ok(news)
+    }
+
+    fn read_file(&mut self, buffer: &mut Vec<u8>) -> io::Result<News> {
+        let size = self.file.metadata()?.len();
+        let mut news = News::default();
+        if size < self.offset {
+            self.offset = 0;
+            news.is_new = true;
+        }
+        let grown = size - self.offset;
+        if grown > MOST_AT_ONCE {
+            news.passed_over = grown - NEWEST;
+            self.offset = size - NEWEST;
+        }
+        read_at_most(&self.file, self.offset, size - self.offset, buffer)?;
+        self.offset += buffer.len() as u64;
+        news.bytes = buffer.len();
+        Ok(news)
+    }
+
+    /// Whether another file is in its place, which is read from then on.
+    fn take_another(&mut self) -> bool {
+        // While a log is rotated there is none for a moment.
+        if !matches!(self.place.look(), Ok(m) if FileId::of(&m) != self.id) {
+            return false;
+        }
+        let Ok((file, metadata)) = self.place.open() else {
+            return false;
+        };
+        // A file that was put there, not begun there, holds what is older.
+        let is_older = metadata.created().is_ok_and(|born| born < self.attached);
+        self.id = FileId::of(&metadata);
+        self.offset = if is_older { metadata.len() } else { 0 };
+        self.file = file;
+        true
+    }
+
+    /// The text between two places of the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn between(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        read_at_most(&self.file, from, to.saturating_sub(from), &mut text)?;
+        Ok(text)
+    }
+
+    /// The number of the line that begins or goes on at `offset`, if that is no great way into the file.
+    pub fn line_at(&self, offset: u64) -> Option<u64> {
+        const MOST_COUNTED: u64 = 16 << 20;
+        if offset > MOST_COUNTED {
+            return None;
+        }
+        let (mut at, mut breaks) = (0, 0);
+        while at < offset {
+            let piece = self.between(at, offset.min(at + NEWEST)).ok()?;
+            if piece.is_empty() {
+                return None;
+            }
+            at += piece.len() as u64;
+            breaks += memchr::memchr_iter(b'\n', &piece).count() as u64;
+        }
+        Some(breaks + 1)
+    }
+}
+
+fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], from + done as u64) {
+            // Cut off meanwhile.
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(done);
+    Ok(())
+}
+
+/// Where the text begins that counts: the end, or the beginning of a file that a young process began itself.
+pub fn beginning(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
+    let began =
+        process_started.is_some_and(|started| metadata.created().is_ok_and(|born| born >= started));
+    if began { 0 } else { metadata.len() }
+}

@@ -1,0 +1,33 @@
+//! What a process has written since it was attached to, as far as a screen shows it.
+
+use super::event::LogOrigin;
+use super::process::ProcessKey;
+use super::reading::{Missing, Reading};
+use super::units::Mono;
+
+/// The followed text of one process. Answers a request; never recorded.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LogView {
+    pub process: ProcessKey,
+    pub at: Mono,
+    /// False until it was looked where the process writes.
+    pub is_attached: bool,
+    /// Where it writes to what can be read: the log that the text is of comes first.
+    pub sources: Vec<LogSource>,
+    /// Why nothing can be read of what it writes, or of a part of it.
+    pub missing: Option<Missing>,
+    /// The newest text since the moment of attaching, harmless and bounded.
+    pub text: Reading<String>,
+}
+
+/// One log of a process.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LogSource {
+    /// As [`LogExcerpt::file`](super::event::LogExcerpt::file).
+    pub name: String,
+    pub origin: LogOrigin,
+    /// It grows faster than it is read.
+    pub is_sampled: bool,
+    /// How many watched processes write there.
+    pub writers: usize,
+}
