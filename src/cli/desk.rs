@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::incidents::{Entry, Store, Uid};
 use crate::tui::incidents::{Desk, Known};
+use crate::watch::{Keep, Watcher};
 
 const PERIOD: Duration = Duration::from_secs(2);
 /// Longer than any.
@@ -33,7 +34,7 @@ impl Service {
 }
 
 /// A desk of this user's store.
-pub fn serve() -> (Desk, Service) {
+pub fn serve(keep: Option<Keep>) -> (Desk, Service) {
     let (incidents, incoming) = tokio::sync::mpsc::unbounded_channel();
     let (opened, orders) = mpsc::channel();
     let (alive, ended) = mpsc::channel();
@@ -47,7 +48,15 @@ pub fn serve() -> (Desk, Service) {
     if let Err(error) = started {
         tracing::warn!("the incident store is not watched: {error}");
     }
-    (Desk { incoming, opened }, Service { ended })
+    let watcher = Watcher::start(keep)
+        .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))
+        .ok();
+    let desk = Desk {
+        incoming,
+        opened,
+        watcher,
+    };
+    (desk, Service { ended })
 }
 
 fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiver<String>) {
@@ -89,6 +98,7 @@ fn worth_showing(mut entries: Vec<Entry>) -> Vec<Known> {
         .map(|entry| Known {
             incident: Arc::new(entry.record.incident),
             is_read: entry.is_read,
+            key: None,
         })
         .collect()
 }

@@ -54,7 +54,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             "standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording"
         );
     }
-    let (desk, service) = desk::serve();
+    let (desk, service) = desk::serve(settings.keep());
     let left = runtime.block_on(tui::run(app, source, desk))?;
     service.finish();
     Ok(leave(left))

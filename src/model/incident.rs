@@ -113,7 +113,7 @@ pub enum DetectedBy {
 #[serde(default)]
 pub struct LogPlace {
     pub file: String,
-    /// Counted from 1.
+    /// Counted from 1; 0 where the log was read from its middle on and nobody has counted.
     pub first_line: u64,
     pub last_line: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

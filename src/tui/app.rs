@@ -17,8 +17,10 @@ use super::rows::{Ended, ProcessRow};
 use super::signal_menu::outcome_words;
 use super::tags::Tags;
 use super::theme::Theme;
+use super::tracks::tracks;
 use super::widgets::table::Hidden;
 use crate::allocator::warnings::{Note, Sample, Watch};
+use crate::incidents::{Track, Uid};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::History;
@@ -29,6 +31,7 @@ use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono};
 use crate::source::{Position, Update};
+use crate::watch::Found;
 
 /// Rows of ended processes that are kept; older ones go.
 const MOST_ENDED: usize = 100;
@@ -177,6 +180,7 @@ impl App {
                 self.message = Some(outcome_words(&signalled, &self.all_rows));
             }
             Update::Jump(summaries) => {
+                self.incidents.forget_live();
                 self.forget_map();
                 self.stacks.clear();
                 self.watches.clear();
@@ -284,6 +288,22 @@ impl App {
                 self.ended.remove(0);
             }
             self.arrange();
+        }
+    }
+
+    /// What was found in what came; the minutes around it, for whoever keeps it.
+    pub fn take_found(&mut self, found: Found) -> Option<(Uid, Vec<Track>)> {
+        match found {
+            Found::Trouble(why) => {
+                self.message = Some(why);
+                None
+            }
+            Found::Incident(revision, uid) => {
+                let tracks = tracks(self.ahead.as_ref().unwrap_or(&self.history), &revision);
+                let name = uid.as_ref().map(ToString::to_string);
+                self.incidents.take_live(*revision, name);
+                Some((uid?, tracks))
+            }
         }
     }
 

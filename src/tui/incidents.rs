@@ -7,14 +7,19 @@ use std::sync::mpsc;
 
 use tokio::sync::mpsc as tokio_mpsc;
 
+use crate::diagnose::live::{CaseKey, Revision};
 use crate::model::incident::{Incident, Severity};
 use crate::model::units::UnixMillis;
+use crate::source::Update;
+use crate::watch::{Found, Watcher};
 
 /// An incident, and whether a person has seen it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
     pub incident: Arc<Incident>,
     pub is_read: bool,
+    /// Of what was seen from here: what is told again under the same key is the same.
+    pub key: Option<CaseKey>,
 }
 
 /// Two slots: in come the incidents of the store, as they are now, each time they change; out go the names of those that
@@ -22,6 +27,8 @@ pub struct Known {
 pub struct Desk {
     pub incoming: tokio_mpsc::UnboundedReceiver<Vec<Known>>,
     pub opened: mpsc::Sender<String>,
+    /// Sees what the screen sees, and says what it means.
+    pub watcher: Option<Watcher>,
 }
 
 impl Desk {
@@ -31,6 +38,24 @@ impl Desk {
         Self {
             incoming: tokio_mpsc::unbounded_channel().1,
             opened: mpsc::channel().0,
+            watcher: Watcher::start(None)
+                .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))
+                .ok(),
+        }
+    }
+
+    /// What the watcher found next; never, where there is none. Safe to cancel.
+    pub async fn found(&mut self) -> Found {
+        match &mut self.watcher {
+            Some(watcher) => watcher.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Passes on what the screen got; never waits.
+    pub fn see(&self, update: &Update) {
+        if let Some(watcher) = &self.watcher {
+            watcher.see(update);
         }
     }
 }
@@ -55,6 +80,7 @@ impl Incidents {
                 Some(new) if uid.is_some() => {
                     let is_worse = new.incident.severity > known.incident.severity;
                     new.is_read |= known.is_read && !is_worse;
+                    new.key.clone_from(&known.key);
                 }
                 _ if uid.is_none() => list.push(known.clone()),
                 _ => {}
@@ -64,12 +90,30 @@ impl Incidents {
         self.list = list;
     }
 
-    /// One that is in no store, or not yet.
-    pub fn take_live(&mut self, incident: Incident) {
-        self.list.push(Known {
-            incident: Arc::new(incident),
-            is_read: false,
-        });
+    /// What is concluded of something that happens now; its name in the store, where it is kept.
+    pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
+        let Revision { key, incident, .. } = revision;
+        let is_it = |known: &&mut Known| {
+            known.key.as_ref() == Some(&key) || (uid.is_some() && known.incident.uid == uid)
+        };
+        let old = self.list.iter_mut().find(is_it);
+        let is_worse = |old: &Known| incident.severity > old.incident.severity;
+        let is_read = old.as_ref().is_some_and(|old| old.is_read && !is_worse(old));
+        let uid = uid.or_else(|| old.as_ref()?.incident.uid.clone());
+        let new = Known {
+            incident: Arc::new(Incident { uid, ..incident }),
+            is_read,
+            key: Some(key),
+        };
+        match old {
+            Some(old) => *old = new,
+            None => self.list.push(new),
+        }
+    }
+
+    /// A recording jumped: what is known of it may not have happened yet.
+    pub fn forget_live(&mut self) {
+        self.list.retain(|known| known.incident.uid.is_some());
     }
 
     /// The one to look at: the newest that nobody has read, a mere note only where there is nothing else.
@@ -96,9 +140,16 @@ impl Incidents {
     /// The same as it is known now: it may have been revised.
     #[must_use]
     pub fn again(&self, incident: &Incident) -> Option<&Arc<Incident>> {
-        let uid = incident.uid.as_ref()?;
-        let same = |known: &&Known| known.incident.uid.as_ref() == Some(uid);
-        self.list.iter().find(same).map(|known| &known.incident)
+        let is_it = |known: &&Known| match &incident.uid {
+            Some(uid) => known.incident.uid.as_ref() == Some(uid),
+            // What happened at one moment to one process is one thing.
+            None => {
+                known.incident.time.is_some()
+                    && known.incident.time == incident.time
+                    && known.incident.fields.pid == incident.fields.pid
+            }
+        };
+        self.list.iter().find(is_it).map(|known| &known.incident)
     }
 
     /// A person looks at it.
@@ -141,11 +192,41 @@ mod tests {
                 ..Incident::default()
             }),
             is_read: false,
+            key: None,
         }
     }
 
     fn news(incidents: &Incidents) -> Option<&str> {
         incidents.news()?.uid.as_deref()
+    }
+
+    fn revision(severity: Severity) -> Revision {
+        Revision {
+            key: CaseKey::default(),
+            incident: Incident {
+                severity,
+                ..Incident::default()
+            },
+            at: crate::model::units::Mono(0),
+            time: UnixMillis(0),
+            processes: Vec::new(),
+            excerpt: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_told_again_is_the_same_and_unread_only_when_it_got_worse() {
+        let mut incidents = Incidents::default();
+        incidents.take_live(revision(Severity::Caught), None);
+        let opened = incidents.news().cloned().expect("news");
+        incidents.open(&opened);
+        incidents.take_live(revision(Severity::Caught), Some("a".into()));
+        assert_eq!(incidents.unread(), 0);
+        // The store lists it, and it ends the process.
+        incidents.take_stored(vec![known("a", "12:03:00", Severity::Caught)]);
+        incidents.take_live(revision(Severity::Fatal), Some("a".into()));
+        assert_eq!(incidents.unread(), 1);
+        assert_eq!(news(&incidents), Some("a"));
     }
 
     #[test]
@@ -181,7 +262,7 @@ mod tests {
     #[test]
     fn the_store_does_not_take_away_what_it_does_not_hold() {
         let mut incidents = Incidents::default();
-        incidents.take_live(Incident::default());
+        incidents.take_live(revision(Severity::Caught), None);
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Fatal)]);
         assert_eq!(incidents.unread(), 2);
         incidents.take_stored(Vec::new());

@@ -26,10 +26,12 @@ pub mod stacks;
 pub mod tags;
 pub mod terminal;
 pub mod theme;
+pub mod tracks;
 pub mod view;
 pub mod widgets;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream, KeyEventKind};
@@ -44,6 +46,7 @@ use self::incidents::{Desk, Known};
 use self::terminal::Terminal;
 use self::view::{Outcome, View};
 use crate::source::Update;
+use crate::watch::Found;
 use crate::source::stream::Source;
 
 /// No eye sees more than 60 frames a second, and a slow link should not have to carry them.
@@ -66,6 +69,7 @@ enum Wake {
     Terminal(Option<io::Result<Event>>),
     Source(Option<Update>),
     Incidents(Option<Vec<Known>>),
+    Found(Found),
     Signal(Signal),
     Draw,
 }
@@ -82,6 +86,9 @@ pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result
     let mut last_draw = Instant::now() - LEAST_PAUSE;
     let (mut pause, mut dirty) = (LEAST_PAUSE, true);
     let (mut source_open, mut desk_open) = (true, true);
+    // What came before the screen was opened.
+    desk.see(&Update::Hello(Arc::clone(&app.hello)));
+    desk.see(&Update::Frame(Arc::clone(&app.frame)));
     loop {
         let due = last_draw + pause;
         let wake = tokio::select! {
@@ -90,6 +97,7 @@ pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result
             event = keys.next() => Wake::Terminal(event),
             update = source.next(), if source_open => Wake::Source(update),
             known = desk.incoming.recv(), if desk_open => Wake::Incidents(known),
+            found = desk.found() => Wake::Found(found),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
         match wake {
@@ -110,9 +118,19 @@ pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result
                 app.incidents.take_stored(known);
                 dirty = true;
             }
+            Wake::Found(found) => {
+                if let Some((uid, tracks)) = app.take_found(found)
+                    && let Some(watcher) = &desk.watcher
+                {
+                    watcher.add_history(uid, tracks);
+                }
+                dirty = true;
+            }
             Wake::Source(Some(update)) => {
+                desk.see(&update);
                 app.update(update);
                 while let Some(update) = source.try_next() {
+                    desk.see(&update);
                     app.update(update);
                 }
                 view.follow(&app)

@@ -96,6 +96,9 @@ const RULES: &[Rule] = &[
             "source::Request",
             "source::Play",
             "source::Position",
+            "diagnose",
+            "incidents",
+            "watch",
         ],
     },
     Rule {

@@ -17,7 +17,7 @@ use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
-use crate::model::units::{GpuUuid, Mono, UnixMillis};
+use crate::model::units::{GpuUuid, Mono, Pid, UnixMillis};
 
 /// Text that is kept for one case.
 const MOST_TEXT: usize = 256 << 10;
@@ -56,11 +56,15 @@ struct Member {
     exit: Option<Exit>,
 }
 
+/// A piece of a log without a gap.
 #[derive(Debug)]
 struct Text {
     file: String,
-    first_line: u64,
+    /// Counted from 1, where that is known.
+    first_line: Option<u64>,
     text: String,
+    /// Ranks that write to one file; empty where the log is one process's own.
+    writers: Vec<ProcessKey>,
 }
 
 impl Case {
@@ -247,8 +251,7 @@ impl Case {
     ) -> Option<Incident> {
         let mut logs = Vec::new();
         for (key, member) in &self.members {
-            let rank = known.get(key).and_then(|p| p.rank.get());
-            logs.extend(member.findings(catalogue, *key, rank));
+            logs.extend(member.findings(catalogue, *key, known));
         }
         let kernel = self.kernel_lines(gpus);
         if !kernel.is_empty() {
@@ -267,7 +270,21 @@ impl Case {
             let bus = &mut incident.fields.pci_bus;
             *bus = bus.take().filter(|bus| bus != NO_BUS);
         }
+        self.without_lines_nobody_counted(&mut incident);
         Some(incident)
+    }
+
+    fn without_lines_nobody_counted(&self, incident: &mut Incident) {
+        let texts = || self.members.values().flat_map(|m| &m.texts);
+        if let Some(log) = &mut incident.log {
+            let is_counted = texts().any(|t| t.file == log.file && t.first_line.is_some());
+            if !is_counted {
+                (log.first_line, log.last_line) = (0, 0);
+            }
+        }
+        for one in &mut incident.secondary {
+            self.without_lines_nobody_counted(one);
+        }
     }
 
     /// The lines that the kernel wrote; where only the number of an Xid is known, the line it would have written.
@@ -386,11 +403,18 @@ impl Member {
         if held + excerpt.text.len() > MOST_TEXT {
             return;
         }
-        self.texts.push(Text {
-            file: visible(file.as_bytes(), 4096),
-            first_line: excerpt.first_line.get().unwrap_or(1),
-            text: excerpt.text.clone(),
-        });
+        let file = visible(file.as_bytes(), 4096);
+        let mut texts = self.texts.iter_mut().rev();
+        let before = texts.find(|text| excerpt.continues && text.file == file);
+        match before {
+            Some(text) => text.text.push_str(&excerpt.text),
+            None => self.texts.push(Text {
+                file,
+                first_line: excerpt.first_line.get(),
+                text: excerpt.text.clone(),
+                writers: excerpt.writers.clone(),
+            }),
+        }
     }
 
     /// What its texts hold, each file by itself.
@@ -398,25 +422,28 @@ impl Member {
         &self,
         catalogue: &Catalogue,
         key: ProcessKey,
-        rank: Option<u32>,
+        known: &HashMap<ProcessKey, Process>,
     ) -> Vec<LogFindings> {
+        let rank = known.get(&key).and_then(|p| p.rank.get());
         let mut logs: Vec<LogFindings> = Vec::new();
         for text in &self.texts {
             let mut reader = LogReader::new(catalogue, &text.file);
             reader.push(text.text.as_bytes());
             let mut found = reader.finish();
-            let before = text.first_line.saturating_sub(1);
+            let before = text.first_line.unwrap_or(1).saturating_sub(1);
             for sighting in &mut found.sightings {
                 sighting.first_line += before;
                 sighting.last_line += before;
-                // What a process wrote is about itself, whatever it says.
-                sighting.found.insert("pid".into(), key.pid.0.into());
+                match text.writer(key, sighting, known) {
+                    Some(pid) => sighting.found.insert("pid".into(), pid.0.into()),
+                    None => sighting.found.remove("pid"),
+                };
             }
             for traceback in &mut found.tracebacks {
                 traceback.first_line += before;
                 traceback.last_line += before;
             }
-            found.rank = found.rank.or(rank);
+            found.rank = found.rank.or(rank.filter(|_| text.writers.is_empty()));
             match logs.iter_mut().find(|log| log.file == found.file) {
                 Some(log) => {
                     log.sightings.append(&mut found.sightings);
@@ -427,6 +454,27 @@ impl Member {
             }
         }
         logs
+    }
+}
+
+impl Text {
+    /// Whose words a sighting is. What a process wrote is about itself, whatever it says; of several that share a log
+    /// the rank tells which, or a PID that is one of theirs.
+    fn writer(
+        &self,
+        own: ProcessKey,
+        sighting: &Sighting,
+        known: &HashMap<ProcessKey, Process>,
+    ) -> Option<Pid> {
+        if self.writers.is_empty() {
+            return Some(own.pid);
+        }
+        let rank_of = |key: &&ProcessKey| known.get(*key).and_then(|p| p.rank.get());
+        let by_rank = |rank| self.writers.iter().find(|key| rank_of(key) == Some(rank));
+        let said = sighting.found.get("pid").and_then(serde_json::Value::as_u64);
+        let by_pid = |pid| self.writers.iter().find(|key| u64::from(key.pid.0) == pid);
+        let writer = sighting.rank.and_then(by_rank);
+        writer.or_else(|| said.and_then(by_pid)).map(|key| key.pid)
     }
 }
 

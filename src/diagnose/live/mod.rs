@@ -135,6 +135,18 @@ impl Observer {
     }
 
     pub fn event(&mut self, event: &Event) -> Vec<Revision> {
+        // A log that ranks share stands for all of them.
+        let first = match &event.observation {
+            Observation::Log(excerpt) if event.process.is_none() => excerpt.writers.first(),
+            _ => None,
+        };
+        if first.is_some() {
+            let event = Event {
+                process: first.copied(),
+                ..event.clone()
+            };
+            return self.event(&event);
+        }
         self.now = self.now.max(event.mono);
         let index = match &event.observation {
             Observation::Ooms(_) | Observation::Log(_) | Observation::Xid(_) => {

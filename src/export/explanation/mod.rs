@@ -71,7 +71,10 @@ fn subject(incident: &Incident) -> Vec<String> {
 /// Where it stands in the log: `train.log:812`.
 fn place(incident: &Incident) -> Option<String> {
     let log = incident.log.as_ref()?;
-    Some(format!("{}:{}", log.file, log.first_line))
+    Some(match log.first_line {
+        0 => log.file.clone(),
+        line => format!("{}:{line}", log.file),
+    })
 }
 
 /// `3 times`, from the second on.

@@ -1,0 +1,55 @@
+//! The minutes around an incident, as the charts have them, for what is stored of it.
+
+use crate::diagnose::live::Revision;
+use crate::incidents::Track;
+use crate::model::history::{GpuMetric, History, PoolMetric, ProcessMetric, SeriesKey};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Millis, Mono};
+
+/// Ten minutes, in steps of two seconds.
+const BEFORE: Millis = Millis(10 * 60_000);
+const COLUMNS: usize = 300;
+
+/// Of the processes of an incident, and of its GPU where it names no process.
+#[must_use]
+pub fn tracks(history: &History, revision: &Revision) -> Vec<Track> {
+    let mut keys: Vec<SeriesKey> = Vec::new();
+    for process in &revision.processes {
+        keys.extend(of_process(history, *process));
+    }
+    if let Some(gpu) = &revision.key.gpu {
+        let metrics = [
+            GpuMetric::Used,
+            GpuMetric::Sm,
+            GpuMetric::Power,
+            GpuMetric::Temperature,
+            GpuMetric::SmClock,
+        ];
+        keys.extend(metrics.map(|metric| SeriesKey::Gpu(gpu.clone(), metric)));
+    }
+    let track = |key: SeriesKey| {
+        let values = history.series(&key)?.window(revision.at, BEFORE, COLUMNS);
+        values.iter().any(Option::is_some).then(|| Track {
+            series: key.to_string(),
+            start: Mono(revision.at.0.saturating_sub(BEFORE.0)),
+            step: Millis(BEFORE.0 / COLUMNS as u64),
+            values,
+        })
+    };
+    keys.into_iter().filter_map(track).collect()
+}
+
+fn of_process(history: &History, process: ProcessKey) -> impl Iterator<Item = SeriesKey> {
+    let own = [ProcessMetric::Cpu, ProcessMetric::Rss];
+    let own = own.map(|metric| SeriesKey::Process(process, metric));
+    let pools = history.pools_of(process).into_iter().flat_map(move |ordinal| {
+        let metrics = [
+            PoolMetric::Allocated,
+            PoolMetric::Reserved,
+            PoolMetric::Retries,
+            PoolMetric::Ooms,
+        ];
+        metrics.map(|metric| SeriesKey::Pool(process, ordinal, metric))
+    });
+    own.into_iter().chain(pools)
+}
