@@ -26,6 +26,8 @@ mod machine;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+#[cfg(target_os = "linux")]
+mod past;
 mod pictures;
 mod pooled;
 mod recording;

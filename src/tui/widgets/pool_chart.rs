@@ -4,8 +4,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_right};
-use super::time_axis::TimeAxis;
-use super::timeline::{Mark, marks, span_words};
+use super::time_axis::{AxisMark, TimeAxis};
+use super::timeline::{Mark, span_words};
 use crate::model::history::{History, PoolMetric, SeriesKey, Span};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Mono};
@@ -49,23 +49,27 @@ impl PoolChart<'_> {
         if plot.height > 1 {
             put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
         }
-        self.axis.draw(plot, buffer, theme);
+        self.axis
+            .draw(&self.marks(plot, theme), plot, buffer, theme);
         self.columns(plot, buffer, theme);
+    }
+
+    fn marks(&self, plot: Rect, theme: &Theme) -> Vec<AxisMark> {
+        let mut marks = Vec::new();
         for (metric, glyph, role) in [
             (PoolMetric::Retries, theme.glyphs.retry, Role::Warn),
             (PoolMetric::Ooms, theme.glyphs.oom, Role::Bad),
         ] {
-            for column in rises(&self.window(metric, plot.width)) {
-                let x = plot.x + u16::try_from(column).unwrap_or(0);
-                put(buffer, x, plot.bottom(), glyph, 1, theme.style(role));
-            }
+            let columns = rises(&self.window(metric, plot.width));
+            marks.extend(columns.into_iter().map(|column| AxisMark {
+                column: u16::try_from(column).unwrap_or(0),
+                glyph,
+                role,
+            }));
         }
-        let ended: Vec<Mark> = self
-            .ended
-            .map(|at| Mark::exit(at, theme))
-            .into_iter()
-            .collect();
-        marks(&ended, self.axis, plot, buffer, theme);
+        let exit = self.ended.map(|at| Mark::exit(at, theme));
+        marks.extend(exit.and_then(|mark| mark.on(self.axis, plot)));
+        marks
     }
 
     fn legend(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {

@@ -25,28 +25,50 @@ pub struct Past {
     pub ago: Millis,
 }
 
+/// Something that happened in a column, as its letter on the axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AxisMark {
+    pub column: u16,
+    pub glyph: &'static str,
+    pub role: Role,
+}
+
 impl TimeAxis {
-    /// The rule under `plot` with the times of its columns: how long ago, or by the clock when it does not end now.
-    pub fn draw(&self, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let role = match self.past {
-            Some(_) => Role::Warn,
-            None => Role::Dim,
-        };
-        let style = theme.style(role);
+    /// The rule under `plot` with its marks and the times of its columns: how long ago, or by the clock when it does
+    /// not end now. A time gives way to a mark, the end moves beside it.
+    pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
         let y = plot.bottom();
         for x in plot.left()..plot.right() {
             put(buffer, x, y, theme.glyphs.rule, 1, theme.style(Role::Dim));
         }
-        let end = self.end_words(theme);
-        let end_at = put_right(buffer, plot.x, plot.right(), y, &end, style);
+        for mark in marks.iter().filter(|mark| mark.column < plot.width) {
+            let (x, style) = (plot.x + mark.column, theme.style(mark.role));
+            put(buffer, x, y, mark.glyph, 1, style);
+        }
+        let style = theme.style(match self.past {
+            Some(_) => Role::Warn,
+            None => Role::Dim,
+        });
+        let is_free = |from: u16, to: u16| {
+            let here = |mark: &AxisMark| (from..to).contains(&mark.column);
+            !marks.iter().any(here)
+        };
+        let words = self.end_words(theme);
+        let width = wide(&words);
+        // Beside a mark and not against it.
+        let end = (plot.width / 2..=plot.width)
+            .rev()
+            .find(|end| is_free(end.saturating_sub(width), end + 1));
+        let end = plot.x + end.unwrap_or(plot.width);
+        let end_at = put_right(buffer, plot.x, end, y, &words, style);
         let ticks: u64 = if plot.width >= 60 { 4 } else { 2 };
         for tick in 0..ticks {
             let back = Millis(self.length.0 * (ticks - tick) / ticks);
-            let x = plot.x + u16::try_from(u64::from(plot.width) * tick / ticks).unwrap_or(0);
+            let at = u16::try_from(u64::from(plot.width) * tick / ticks).unwrap_or(0);
             let words = self.tick_words(back, theme);
-            let width = u16::try_from(columns(&words)).unwrap_or(u16::MAX);
-            if x.saturating_add(width) < end_at {
-                put(buffer, x, y, &words, width, style);
+            let width = wide(&words);
+            if plot.x + at + width < end_at && is_free(at, at + width + 1) {
+                put(buffer, plot.x + at, y, &words, width, style);
             }
         }
     }
@@ -95,6 +117,10 @@ impl TimeAxis {
     }
 }
 
+fn wide(words: &str) -> u16 {
+    u16::try_from(columns(words)).unwrap_or(u16::MAX)
+}
+
 fn signed(millis: Millis) -> i64 {
     i64::try_from(millis.0).unwrap_or(i64::MAX)
 }
@@ -105,10 +131,20 @@ mod tests {
     use crate::tui::theme::Palette;
 
     fn drawn(axis: TimeAxis, width: u16) -> String {
+        marked(axis, width, &[])
+    }
+
+    fn marked(axis: TimeAxis, width: u16, columns: &[u16]) -> String {
+        let mark = |column: &u16| AxisMark {
+            column: *column,
+            glyph: "x",
+            role: Role::Bad,
+        };
+        let marks: Vec<_> = columns.iter().map(mark).collect();
         let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
         let area = Rect::new(0, 0, width, 1);
         let mut buffer = Buffer::empty(Rect::new(0, 0, width, 2));
-        axis.draw(area, &mut buffer, &theme);
+        axis.draw(&marks, area, &mut buffer, &theme);
         (0..width)
             .map(|x| buffer[(x, 1)].symbol().to_owned())
             .collect()
@@ -121,7 +157,7 @@ mod tests {
             length: Millis(3_600_000),
             past: None,
         };
-        assert_eq!(drawn(axis, 32), "-1h-------------30m----------now");
+        assert_eq!(drawn(axis, 32), "-1h--------------30m---------now");
         axis.past = Some(Past {
             time: UnixMillis(43_440_000),
             ago: Millis(3_720_000),
@@ -133,6 +169,24 @@ mod tests {
         }
         axis.length = Millis(60_000);
         assert!(drawn(axis, 80).starts_with("12:03:00-"));
+    }
+
+    #[test]
+    fn a_mark_is_seen_and_no_word_is_broken_by_one() {
+        let axis = TimeAxis {
+            end: Mono(9_000_000),
+            length: Millis(3_600_000),
+            past: None,
+        };
+        for (marks, text) in [
+            (&[31][..], "-1h--------------30m-------now-x"),
+            (&[18, 29], "-1h---------------x------now-x--"),
+            (&[2], "--x--------------30m---------now"),
+        ] {
+            assert_eq!(marked(axis, 32, marks), text, "{marks:?}");
+        }
+        let all: Vec<u16> = (0..32).collect();
+        assert_eq!(marked(axis, 32, &all), format!("{}now", "x".repeat(29)));
     }
 
     #[test]

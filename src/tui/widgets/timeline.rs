@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_right};
-use super::time_axis::TimeAxis;
+use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Series, Span};
 use crate::model::units::{Bytes, Millis, Mono};
 use crate::tui::theme::{Role, Theme};
@@ -39,6 +39,15 @@ impl Mark {
             glyph: theme.glyphs.ended,
             role: Role::Warn,
         }
+    }
+
+    /// Where it stands under `plot`, if it lies in that stretch of time.
+    pub fn on(&self, axis: TimeAxis, plot: Rect) -> Option<AxisMark> {
+        Some(AxisMark {
+            column: axis.column(self.at, plot.width)?,
+            glyph: self.glyph,
+            role: self.role,
+        })
     }
 }
 
@@ -95,8 +104,9 @@ impl<'a> Timeline<'a> {
             height: area.height - 2,
         };
         self.labels(plot, buffer, theme);
-        axis.draw(plot, buffer, theme);
-        marks(&self.marks, axis, plot, buffer, theme);
+        let marks = self.marks.iter();
+        let marks: Vec<_> = marks.filter_map(|mark| mark.on(axis, plot)).collect();
+        axis.draw(&marks, plot, buffer, theme);
         let Some(series) = self.series else { return };
         let spans = series.window(axis.end, axis.length, usize::from(plot.width));
         columns(&spans, self.top, self.role, plot, buffer, theme);
@@ -108,16 +118,6 @@ impl<'a> Timeline<'a> {
         put_right(buffer, left, plot.x - 1, plot.y, &self.top_label, style);
         if plot.height > 1 {
             put_right(buffer, left, plot.x - 1, plot.bottom() - 1, "0", style);
-        }
-    }
-}
-
-/// Puts the marks that lie in the stretch of time onto the axis under `plot`.
-pub fn marks(marks: &[Mark], axis: TimeAxis, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
-    for mark in marks {
-        if let Some(column) = axis.column(mark.at, plot.width) {
-            let (x, style) = (plot.x + column, theme.style(mark.role));
-            put(buffer, x, plot.bottom(), mark.glyph, 1, style);
         }
     }
 }
