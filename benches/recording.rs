@@ -213,7 +213,7 @@ fn wait(source: &mut Source, history: &mut History) -> Position {
     runtime.block_on(async {
         loop {
             match source.next().await.unwrap() {
-                Update::Jump(summaries) => {
+                Update::Jump { summaries, .. } => {
                     *history = History::default();
                     summaries.iter().for_each(|s| history.push_summary(s));
                 }

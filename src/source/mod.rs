@@ -44,8 +44,16 @@ pub enum Update {
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
     /// The answer to a [`Request::Signal`].
     Signalled(Signalled),
-    /// A recording jumped: forget all history and start from these, oldest first. Events follow as usual.
-    Jump(Vec<Summary>),
+    /// A recording jumped: what came of this moment and after it is to be forgotten; these tell of it, oldest first.
+    /// Events follow as usual.
+    Jump { from: Mono, summaries: Vec<Summary> },
+    /// The answer to [`Play::Past`]: what came before a moment, back to another; to 0 when nothing older is there.
+    /// Events of that time follow.
+    Past {
+        before: Mono,
+        from: Mono,
+        summaries: Vec<Summary>,
+    },
     /// Where a recording stands; follows every frame of one.
     Position(Position),
     /// A sentence the user should read: `A minute of the recording is damaged and left out.`
@@ -91,6 +99,8 @@ pub enum Play {
     /// To a moment of the recording.
     To(Mono),
     Start,
+    /// Not a move: tell of the quarter of an hour before this moment.
+    Past(Mono),
 }
 
 /// Where a recording stands.

@@ -30,7 +30,7 @@ impl Queue {
         self.updates.retain(|update| {
             !matches!(
                 update,
-                Update::Frame(_) | Update::Jump(_) | Update::Position(_)
+                Update::Frame(_) | Update::Jump { .. } | Update::Position(_)
             ) && !is_map(update)
         });
         self.frames = 0;
@@ -71,7 +71,7 @@ pub struct Feed {
 impl Feed {
     pub fn push(&self, update: Update) {
         let mut queue = self.shared.queue();
-        if matches!(update, Update::Jump(_)) {
+        if matches!(update, Update::Jump { .. }) {
             queue.forget_states();
         }
         if matches!(update, Update::Frame(_)) {
@@ -167,6 +167,7 @@ mod tests {
     use super::*;
     use crate::model::event::Event;
     use crate::model::frame::Frame;
+    use crate::model::units::Mono;
 
     fn frame(seq: u64) -> Update {
         Update::Frame(Arc::new(Frame {
@@ -204,11 +205,18 @@ mod tests {
         );
     }
 
+    fn jump() -> Update {
+        Update::Jump {
+            from: Mono(0),
+            summaries: Vec::new(),
+        }
+    }
+
     #[test]
     fn a_jump_replaces_the_states_that_wait_and_no_event() {
         let (feed, _requests, mut source) = stream();
         for seq in 0..100 {
-            feed.push(Update::Jump(Vec::new()));
+            feed.push(jump());
             feed.push(frame(seq));
             feed.push(Update::Event(Event::default()));
         }

@@ -41,6 +41,8 @@ pub enum Action {
     Now,
     ZoomIn,
     ZoomOut,
+    ScrollBack,
+    ScrollForward,
     Density,
     SkipBack,
     SkipForward,
@@ -245,6 +247,18 @@ pub const ACTIONS: &[ActionDef] = &[
         "Show a longer time in charts",
     ),
     def(
+        Action::ScrollBack,
+        "scroll_back",
+        "back in time",
+        "Scroll the charts back in time, by a quarter of their length; they stand there until 0",
+    ),
+    def(
+        Action::ScrollForward,
+        "scroll_forward",
+        "on in time",
+        "Scroll the charts on in time, up to now",
+    ),
+    def(
         Action::Density,
         "density",
         "density",
@@ -260,7 +274,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Now,
         "now",
         "now",
-        "Back to the present, or to the start of a recording",
+        "Bring charts that were scrolled back to now, show a held display as it is now; else go to the start of a recording",
     ),
     recording(Action::SkipBack, "skip_back", "-10s", "Go back ten seconds"),
     recording(

@@ -15,36 +15,29 @@ use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
 use super::signal_menu::outcome_words;
+use super::stretch::{Stretch, Way};
 use super::tags::Tags;
 use super::theme::Theme;
 use super::tracks::tracks;
 use super::widgets::table::Hidden;
+use super::widgets::time_axis::{Past, TimeAxis};
+use super::widgets::timeline::Mark;
 use crate::allocator::warnings::{Note, Sample, Watch};
 use crate::incidents::{Track, Uid};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
-use crate::model::history::History;
+use crate::model::history::{DAY, History, Summary, worth};
 use crate::model::host::Hello;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
-use crate::model::units::{Millis, Mono};
+use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
 use crate::source::{Position, Update};
 use crate::watch::Found;
 
-/// Rows of ended processes that are kept; older ones go.
+/// Rows of ended processes that are kept, for a day; beyond it those go that are worth least.
 const MOST_ENDED: usize = 100;
-
-/// Lengths of charts, shortest first.
-pub const ZOOMS: &[Millis] = &[
-    Millis(60_000),
-    Millis(300_000),
-    Millis(600_000),
-    Millis(1_800_000),
-    Millis(3_600_000),
-    Millis(21_600_000),
-];
 
 /// The samples of a pool that is read no more go after this long.
 const WATCH_KEPT: Millis = Millis(60_000);
@@ -53,9 +46,6 @@ const WATCH_KEPT: Millis = Millis(60_000);
 const MOST_STACKS: usize = 100;
 
 type TakenStack = Arc<Result<PythonStack, Missing>>;
-
-/// Ten minutes.
-const DEFAULT_ZOOM: usize = 2;
 
 pub struct App {
     pub theme: Theme,
@@ -107,10 +97,8 @@ pub struct App {
     pub recording: Option<Recording>,
     /// Live frames are held back while this is set; history goes on.
     pub paused: bool,
-    /// Index into [`ZOOMS`] as the user chose it; without a choice charts grow with what is known.
-    zoom: Option<usize>,
-    /// When the oldest frame was taken that the charts can show.
-    since: Option<Mono>,
+    /// What the charts show of the history.
+    pub stretch: Stretch,
     /// A sentence for the bottom line, until the next key.
     pub message: Option<String>,
     /// The source has ended; why, if it said.
@@ -159,8 +147,7 @@ impl App {
             watches: HashMap::new(),
             recording,
             paused: false,
-            zoom: None,
-            since: None,
+            stretch: Stretch::default(),
             message: None,
             ended_source: None,
             newest: Arc::default(),
@@ -179,17 +166,15 @@ impl App {
             Update::Signalled(signalled) => {
                 self.message = Some(outcome_words(&signalled, &self.all_rows));
             }
-            Update::Jump(summaries) => {
-                self.incidents.forget_live();
-                self.forget_map();
-                self.stacks.clear();
-                self.watches.clear();
-                self.forget_history();
-                self.ended.clear();
-                self.since = summaries.first().map(|summary| summary.start);
-                summaries
-                    .iter()
-                    .for_each(|summary| self.history.push_summary(summary));
+            Update::Jump { from, summaries } => self.take_jump(from, &summaries),
+            Update::Past {
+                before,
+                from,
+                summaries,
+            } => {
+                if self.stretch.fills(before, from) {
+                    self.fill(&summaries);
+                }
             }
             Update::Position(position) => {
                 if let Some(recording) = &mut self.recording {
@@ -221,6 +206,30 @@ impl App {
 
     fn forget_history(&mut self) {
         (self.history, self.ahead) = (History::default(), None);
+        self.stretch = self.stretch.anew();
+    }
+
+    /// A recording is at another moment; of its past, `summaries` tell from `from` on. What was known before that
+    /// stays, unless there is a hole between.
+    fn take_jump(&mut self, from: Mono, summaries: &[Summary]) {
+        self.incidents.forget_live();
+        self.forget_map();
+        self.stacks.clear();
+        self.watches.clear();
+        if self.stretch.jumps(from) {
+            self.history.forget_from(from);
+            self.ended.retain(|ended| ended.mono < from);
+        } else {
+            self.history = History::default();
+            self.ended.clear();
+        }
+        self.fill(summaries);
+    }
+
+    fn fill(&mut self, summaries: &[Summary]) {
+        for summary in summaries {
+            self.history.push_summary(summary);
+        }
     }
 
     fn take_frame(&mut self, frame: Arc<Frame>) {
@@ -229,7 +238,7 @@ impl App {
             .unwrap_or(&mut self.history)
             .push(&frame);
         self.watch_pools(&frame);
-        self.since = Some(self.since.unwrap_or(frame.mono).min(frame.mono));
+        self.stretch.goes_on(frame.mono);
         self.newest = frame;
         if !self.paused {
             self.show_newest();
@@ -283,10 +292,11 @@ impl App {
             if self.ended.iter().any(|e| e.key == ended.key) {
                 return;
             }
-            self.ended.push(Arc::new(ended));
-            if self.ended.len() > MOST_ENDED {
-                self.ended.remove(0);
-            }
+            // What a recording tells of the past comes late.
+            let behind = |other: &Arc<Ended>| other.mono <= ended.mono;
+            let at = self.ended.iter().rposition(behind).map_or(0, |at| at + 1);
+            self.ended.insert(at, Arc::new(ended));
+            self.forget_ended();
             self.arrange();
         }
     }
@@ -304,6 +314,22 @@ impl App {
                 self.incidents.take_live(*revision, name);
                 Some((uid?, tracks))
             }
+        }
+    }
+
+    fn forget_ended(&mut self) {
+        let Some(now) = self.ended.last().map(|newest| newest.mono) else {
+            return;
+        };
+        self.ended.retain(|ended| now.since(ended.mono) < DAY);
+        let worth_of = |ended: &Arc<Ended>| {
+            let peak = ended.exit.peak_vram.get().unwrap_or_default();
+            worth(peak, now.since(ended.mono))
+        };
+        while self.ended.len() > MOST_ENDED {
+            let least = (0..self.ended.len())
+                .min_by(|a, b| worth_of(&self.ended[*a]).total_cmp(&worth_of(&self.ended[*b])));
+            least.map(|at| self.ended.remove(at));
         }
     }
 
@@ -402,24 +428,57 @@ impl App {
         self.rows = rows;
     }
 
-    pub fn chart_length(&self) -> Millis {
-        ZOOMS[self.zoom.unwrap_or_else(|| self.natural_zoom())]
+    /// What the charts show; `ended` is when what they are about ended, if it did: they end there too.
+    pub fn time_axis(&self, ended: Option<Mono>) -> TimeAxis {
+        let now = self.frame.mono;
+        let length = self.stretch.length(now);
+        let end = self.stretch.end().or(ended).filter(|end| *end < now);
+        TimeAxis {
+            end: end.unwrap_or(now),
+            length,
+            past: end.map(|end| Past {
+                time: self.clock_of(end),
+                ago: now.since(end),
+            }),
+        }
     }
 
-    /// The shortest that holds all there is, up to [`DEFAULT_ZOOM`].
-    fn natural_zoom(&self) -> usize {
-        let known = self
-            .since
-            .map_or(Millis(0), |since| self.frame.mono.since(since));
-        ZOOMS[..DEFAULT_ZOOM]
-            .iter()
-            .position(|zoom| *zoom > known)
-            .unwrap_or(DEFAULT_ZOOM)
+    /// Where processes on this GPU ended.
+    pub fn exit_marks(&self, gpu: &GpuUuid) -> Vec<Mark> {
+        let here = self.ended.iter().filter(|e| e.exit.gpus.contains(gpu));
+        here.map(|ended| Mark::exit(ended.mono, &self.theme))
+            .collect()
     }
 
-    /// One step longer (1) or shorter (-1).
-    pub fn zoom_by(&mut self, step: isize) {
-        let now = self.zoom.unwrap_or_else(|| self.natural_zoom());
-        self.zoom = Some(now.saturating_add_signed(step).min(ZOOMS.len() - 1));
+    /// What a clock showed at a moment, if it was not set since.
+    fn clock_of(&self, moment: Mono) -> UnixMillis {
+        let back = i64::try_from(self.frame.mono.since(moment).0).unwrap_or(i64::MAX);
+        UnixMillis(self.frame.time.0.saturating_sub(back))
+    }
+
+    /// The moment before which nothing is known or kept.
+    pub fn oldest(&self) -> Mono {
+        let known = match &self.recording {
+            Some(recording) => Some(recording.position.start),
+            None => self.stretch.since(),
+        };
+        let day_ago = Mono(self.frame.mono.0.saturating_sub(DAY.0));
+        known.unwrap_or(self.frame.mono).max(day_ago)
+    }
+
+    /// Scrolls the charts, from `from` when they end there without having been scrolled.
+    pub fn scroll(&mut self, way: Way, from: Option<Mono>) {
+        let (now, oldest) = (self.frame.mono, self.oldest());
+        if !self.stretch.scroll(way, from, now, oldest) && way == Way::Back {
+            let clock = self.theme.clock(self.clock_of(oldest), "%H:%M:%S");
+            self.message = Some(format!("nothing is known before {clock}"));
+        }
+    }
+
+    /// The moment before which a recording is to tell more.
+    pub fn wants_before(&self) -> Option<Mono> {
+        self.recording.as_ref()?;
+        let (now, oldest) = (self.frame.mono, self.oldest());
+        self.stretch.wants_before(now, oldest)
     }
 }

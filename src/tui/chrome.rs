@@ -96,7 +96,14 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
             Role::Good,
         ),
     };
-    let state_at = put_right(buffer, area.x, clock_at, area.y, &text, theme.style(role));
+    let mut state_at = put_right(buffer, area.x, clock_at, area.y, &text, theme.style(role));
+    let axis = app.time_axis(None);
+    if axis.past.is_some() {
+        // The tables are of now all the same.
+        let text = format!("charts end {}  ", axis.end_words(theme));
+        let warn = theme.style(Role::Warn);
+        state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
+    }
     let gpus = gpus_words(&app.frame);
     let job = job_words(&app.frame).unwrap_or_default();
     let dim = theme.style(Role::Dim);

@@ -378,12 +378,15 @@ mod tests {
     #[test]
     fn keys_of_a_recording_mean_nothing_live() {
         let keymap = Keymap::parse(DEFAULT).expect("the default keymap");
-        assert_eq!(keymap.resolve(press(KeyCode::Char(',')), false), None);
+        assert_eq!(keymap.resolve(press(KeyCode::Char('-')), false), None);
         assert_eq!(
             keymap.resolve(press(KeyCode::Left), true),
             Some(Action::SkipBack)
         );
         // A key may have a meaning of its own where no recording plays.
+        let comma = press(KeyCode::Char(','));
+        assert_eq!(keymap.resolve(comma, true), Some(Action::StepBack));
+        assert_eq!(keymap.resolve(comma, false), Some(Action::ScrollBack));
         assert_eq!(
             keymap.resolve(press(KeyCode::Left), false),
             Some(Action::Left)

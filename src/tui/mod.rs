@@ -23,6 +23,7 @@ pub mod rows;
 pub mod screens;
 pub mod signal_menu;
 pub mod stacks;
+pub mod stretch;
 pub mod tags;
 pub mod terminal;
 pub mod theme;

@@ -31,6 +31,8 @@ pub struct Glyphs {
     pub retry: &'static str,
     /// A request failed, in a chart.
     pub oom: &'static str,
+    /// A process ended, in a chart.
+    pub ended: &'static str,
     /// Stands where a number is missing.
     pub absent: &'static str,
     /// Eighths of a cell, from empty to full.
@@ -63,6 +65,7 @@ pub const UNICODE: Glyphs = Glyphs {
     unmapped: "·",
     retry: "^",
     oom: "x",
+    ended: "e",
     absent: "–",
     levels: [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     range: "░",
@@ -90,6 +93,7 @@ pub const ASCII: Glyphs = Glyphs {
     unmapped: ".",
     retry: "^",
     oom: "x",
+    ended: "e",
     absent: "-",
     levels: [" ", ".", ".", ":", ":", "|", "|", "#", "#"],
     range: ":",

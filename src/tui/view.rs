@@ -16,11 +16,12 @@ use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
+use super::stretch::Way;
 use super::widgets::cells::keep_shown;
 use super::widgets::scroll::Scroll;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
-use crate::model::units::GpuUuid;
+use crate::model::units::{GpuUuid, Mono};
 use crate::source::{Play, Request};
 
 /// What the loop has to do after a key, beside drawing.
@@ -38,6 +39,8 @@ pub struct View {
     focus: Option<GpuUuid>,
     /// The map that was asked for, and with which frame.
     map: (Option<(ProcessKey, u32)>, u64),
+    /// The moment before which a recording was asked to tell more.
+    past: Option<Mono>,
 }
 
 impl Default for View {
@@ -60,6 +63,7 @@ impl View {
             overlay: None,
             focus: None,
             map: (None, 0),
+            past: None,
         }
     }
 
@@ -164,8 +168,10 @@ impl View {
             Action::SortNext => cycle_sort(app, 1),
             Action::SortPrevious => cycle_sort(app, -1),
             Action::Invert => app.set_sort(app.sort, !app.inverted),
-            Action::ZoomIn => app.zoom_by(-1),
-            Action::ZoomOut => app.zoom_by(1),
+            Action::ZoomIn => app.stretch.zoom_by(-1, app.frame.mono),
+            Action::ZoomOut => app.stretch.zoom_by(1, app.frame.mono),
+            Action::ScrollBack => self.scroll(Way::Back, app),
+            Action::ScrollForward => self.scroll(Way::Forward, app),
             Action::Density => app.density = app.density.other(),
             other => play(other, app, requests),
         }
@@ -195,6 +201,11 @@ impl View {
     /// Whether the incident to look at stands beside this screen.
     fn has_news(&self, app: &App, area: Rect) -> bool {
         area.height >= 3 && app.incidents.news().is_some()
+    }
+
+    fn scroll(&mut self, way: Way, app: &mut App) {
+        let ended = self.top().ended(app);
+        app.scroll(way, ended);
     }
 
     fn open_signals(&mut self, signal: Signal, app: &mut App) {
@@ -243,6 +254,7 @@ impl View {
             requests.push(Request::Focus(focus));
         }
         requests.extend(self.wanted_map(app));
+        requests.extend(self.wanted_past(app));
         requests
     }
 
@@ -253,6 +265,15 @@ impl View {
         let ask = again || wanted.0 != self.map.0;
         self.map = wanted;
         ask.then_some(Request::Map(wanted.0))
+    }
+
+    /// What a recording is to tell before the charts can show it; asked for once.
+    fn wanted_past(&mut self, app: &App) -> Option<Request> {
+        let wanted = app.wants_before();
+        let is_new = wanted != std::mem::replace(&mut self.past, wanted);
+        wanted
+            .filter(|_| is_new)
+            .map(|before| Request::Play(Play::Past(before)))
     }
 
     /// The lines above a screen; returns what is left for it, without the footer.
@@ -310,7 +331,7 @@ impl View {
     }
 
     /// The mouse: a press moves the cursor, again opens; on a heading it orders, in the footer it is that key; the
-    /// wheel moves and scrolls.
+    /// wheel moves and scrolls, over a chart in time.
     pub fn mouse(
         &mut self,
         mouse: MouseEvent,
@@ -318,11 +339,18 @@ impl View {
         app: &mut App,
     ) -> (Outcome, Vec<Request>) {
         let mut requests = Vec::new();
+        let place = Position::new(mouse.column, mouse.row);
         let action = match mouse.kind {
+            MouseEventKind::ScrollUp if self.is_on_chart(place, area, app) => {
+                Some(Action::ScrollBack)
+            }
+            MouseEventKind::ScrollDown if self.is_on_chart(place, area, app) => {
+                Some(Action::ScrollForward)
+            }
             MouseEventKind::ScrollUp => Some(Action::Up),
             MouseEventKind::ScrollDown => Some(Action::Down),
             MouseEventKind::Down(MouseButton::Left) if self.overlay.is_none() => {
-                let action = self.click(Position::new(mouse.column, mouse.row), area, app);
+                let action = self.click(place, area, app);
                 app.message = None;
                 action
             }
@@ -331,6 +359,16 @@ impl View {
         let outcome = action.map_or(Outcome::Stay, |action| self.act(action, app, &mut requests));
         requests.extend(self.follow(app));
         (outcome, requests)
+    }
+
+    fn is_on_chart(&self, place: Position, area: Rect, app: &App) -> bool {
+        if self.overlay.is_some() {
+            return false;
+        }
+        // Drawn to nowhere: only where things stand is asked.
+        let body = self.surround(app, area, &mut Buffer::empty(area));
+        let charts = self.top().charts(app, body);
+        charts.is_some_and(|charts| charts.contains(place))
     }
 
     /// What the press is to do beside moving the cursor.
@@ -411,8 +449,13 @@ fn cycle_sort(app: &mut App, step: isize) {
     app.message = Some(format!("ordered by {title}"));
 }
 
-/// Keys that move in time: in a recording the source moves, live the display is held.
+/// Keys that move in time: in a recording the source moves, live the display is held. Where charts are scrolled back,
+/// a recording moves from where they end, and `0` brings them back first.
 fn play(action: Action, app: &mut App, requests: &mut Vec<Request>) {
+    let scrolled = app.stretch.end();
+    if action == Action::Now {
+        app.stretch.to_now();
+    }
     let Some(recording) = &app.recording else {
         match action {
             Action::Pause => app.set_paused(!app.paused),
@@ -422,15 +465,27 @@ fn play(action: Action, app: &mut App, requests: &mut Vec<Request>) {
         return;
     };
     let position = recording.position;
-    requests.push(Request::Play(match action {
-        Action::Pause => Play::Pause(!position.paused),
-        Action::Now => Play::Start,
-        Action::SkipBack => Play::Skip(-10_000),
-        Action::SkipForward => Play::Skip(10_000),
-        Action::StepBack => Play::Step(-1),
-        Action::StepForward => Play::Step(1),
-        Action::Slower => Play::Speed((position.speed / 2.0).max(0.125)),
-        Action::Faster => Play::Speed((position.speed * 2.0).min(64.0)),
+    let to = |end: Mono, millis: i64| Play::To(Mono(end.0.saturating_add_signed(millis)));
+    let play = match (action, scrolled) {
+        (Action::Now, Some(_)) => return,
+        (Action::SkipBack, Some(end)) => to(end, -10_000),
+        (Action::SkipForward, Some(end)) => to(end, 10_000),
+        (Action::StepBack | Action::StepForward, Some(end)) => {
+            requests.push(Request::Play(Play::Pause(true)));
+            to(end, 0)
+        }
+        (Action::Pause, _) => Play::Pause(!position.paused),
+        (Action::Now, None) => Play::Start,
+        (Action::SkipBack, None) => Play::Skip(-10_000),
+        (Action::SkipForward, None) => Play::Skip(10_000),
+        (Action::StepBack, None) => Play::Step(-1),
+        (Action::StepForward, None) => Play::Step(1),
+        (Action::Slower, _) => Play::Speed((position.speed / 2.0).max(0.125)),
+        (Action::Faster, _) => Play::Speed((position.speed * 2.0).min(64.0)),
         _ => return,
-    }));
+    };
+    if matches!(play, Play::To(_)) {
+        app.stretch.to_now();
+    }
+    requests.push(Request::Play(play));
 }

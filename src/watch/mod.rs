@@ -105,7 +105,7 @@ impl Watcher {
                 Ok(stack) => Seen::Stack(Box::new(stack.clone())),
                 Err(_) => return,
             },
-            Update::Jump(_) => Seen::Jump,
+            Update::Jump { .. } => Seen::Jump,
             _ => return,
         };
         let _ = self.seen.send(seen);

@@ -1,4 +1,5 @@
-//! A day of training on eight H200s with 64 processes, second by second: what the size of a recording is measured on.
+//! A day of training on eight H200s with 64 processes, second by second: what the size of a recording and of a history
+//! is measured on.
 //!
 //! Values move as on a real machine: utilisation, power, temperature and clocks each second, device memory rarely,
 //! the processes' SM share every five seconds, CPU and RSS of the kernel's side every two seconds, all of them
@@ -11,6 +12,7 @@ use gputop::model::gpu::{
     Board, Ecc, Gpu, GpuProcess, Health, HealthState, Memory, Pcie, Throttle,
 };
 use gputop::model::host::{Driver, Hello, Host, PidNamespace};
+use gputop::model::pool::{Pool, Pools, Sampled};
 use gputop::model::process::{Process, ProcessKey, RunState};
 use gputop::model::units::{
     Bytes, Celsius, GpuUuid, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid, StartTicks,
@@ -64,6 +66,8 @@ pub struct Day {
     dice: Dice,
     frame: Frame,
     second: u64,
+    /// Seconds from one frame to the next.
+    pub step: u64,
 }
 
 impl Day {
@@ -80,6 +84,7 @@ impl Day {
                 ..Frame::default()
             },
             second: 0,
+            step: 1,
         };
         day.frame.gpus = (0..GPUS).map(gpu).collect();
         day.frame.processes = Some(ProcessList {
@@ -87,6 +92,44 @@ impl Day {
             list: Arc::new((0..PROCESSES).map(process).collect()),
         });
         day
+    }
+
+    /// Every process has a pool that can be read: allocated moves with each step of the training, reserved and the
+    /// counters seldom.
+    #[allow(dead_code, reason = "the recording is measured without")]
+    pub fn with_pools(mut self) -> Self {
+        let list = (0..PROCESSES).map(|number| Pool {
+            process: key(number),
+            library: "torch 2.9".into(),
+            gpu: GpuUuid(uuid(number / 8).into()).into(),
+            ..Pool::default()
+        });
+        self.frame.pools = Some(Pools {
+            list: Arc::new(list.collect()),
+            ..Pools::default()
+        });
+        self
+    }
+
+    fn move_pools(&mut self, now: Mono) {
+        let (dice, second) = (&mut self.dice, self.second);
+        let Some(pools) = &mut self.frame.pools else {
+            return;
+        };
+        pools.at = now;
+        for pool in Arc::make_mut(&mut pools.list) {
+            let stats = &mut pool.stats;
+            let low = Bytes((40 << 30) + (dice.between(0, 1 << 30) as u64 & !511));
+            let high = Bytes(low.0 + (dice.between(1 << 30, 30 << 30) as u64 & !511));
+            stats.allocated = Sampled::new(low).and(high);
+            if second.is_multiple_of(240) {
+                let reserved = high.0 + (dice.between(0, 512) as u64) * (2 << 20);
+                stats.reserved = Sampled::new(Bytes(reserved));
+                stats.num_alloc_retries += u64::from(dice.one_in(20));
+                stats.num_ooms += u64::from(dice.one_in(200));
+            }
+            pool.at = now;
+        }
     }
 
     /// The frame of the next second.
@@ -100,7 +143,8 @@ impl Day {
             self.move_gpu(index, now);
         }
         self.move_processes(now);
-        self.second += 1;
+        self.move_pools(now);
+        self.second += self.step;
         &self.frame
     }
 

@@ -32,6 +32,8 @@ mod machine;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+#[cfg(target_os = "linux")]
+mod past;
 mod pictures;
 mod pooled;
 mod recorded_maps;

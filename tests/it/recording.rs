@@ -272,7 +272,10 @@ fn a_repeated_recording_starts_over() {
         while starts(&seen) < 3 {
             seen.next();
         }
-        let jumps = seen.updates.iter().filter(|u| matches!(u, Update::Jump(_)));
+        let jumps = seen
+            .updates
+            .iter()
+            .filter(|u| matches!(u, Update::Jump { .. }));
         assert_eq!(jumps.count(), 3);
     }
 }
@@ -310,7 +313,7 @@ fn a_jump_fills_the_charts_and_brings_the_events_of_the_past() {
     let mut history = History::default();
     for update in &seen.updates {
         match update {
-            Update::Jump(summaries) => {
+            Update::Jump { summaries, .. } => {
                 assert_eq!(summaries.len(), 9);
                 history = History::default();
                 summaries.iter().for_each(|s| history.push_summary(s));

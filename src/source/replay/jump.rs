@@ -1,11 +1,14 @@
 //! Moving in a recording: what was asked for, and what a screen needs after a jump.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::ahead::Ahead;
 use super::player::{Player, sane};
 use super::target::{self, Target, Until};
+use crate::model::event::Event;
+use crate::model::history::Summary;
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
 use crate::model::units::Mono;
@@ -13,6 +16,8 @@ use crate::source::{Play, Request, Update};
 
 /// How much of the past a jump brings back, in minutes.
 const PAST: usize = 60;
+/// How much more of it is told at a time, in minutes: a screen takes that in between two frames.
+const MORE: usize = 15;
 /// An hour's notes of 8 GPUs and 64 processes are 2 MB of JSON.
 const MOST_PAST_BYTES: u64 = 32 << 20;
 /// A jump sends at most about so many frames: the stream holds no more, and a chart's finest step is a second.
@@ -89,6 +94,10 @@ impl Player {
             }
             Play::To(moment) => Some(Target::Moment(moment)),
             Play::Start => Some(Target::START),
+            Play::Past(before) => {
+                self.feed_more(before);
+                target
+            }
         }
     }
 
@@ -195,12 +204,48 @@ impl Player {
             .for_each(|frame| self.feed.push(Update::Frame(frame)));
     }
 
-    /// Newest first, so that a limit on memory costs the oldest.
     fn feed_past(&mut self, minute: usize) {
+        let minutes = minute.saturating_sub(PAST)..minute;
+        let start = |minute: usize| self.reader.recording.minutes.get(minute).map(|m| m.start);
+        let from = start(minutes.start).min(start(minute)).unwrap_or_default();
+        let (summaries, events) = self.notes(minutes);
+        self.feed.push(Update::Jump { from, summaries });
+        self.feed_old(events);
+    }
+
+    fn feed_more(&mut self, before: Mono) {
+        let minutes = self.minutes_before(before);
+        let oldest = self.reader.recording.minutes.get(minutes.clone());
+        let oldest = oldest.and_then(|minutes| minutes.first());
+        let from = oldest.map_or(Mono(0), |minute| minute.start);
+        let (summaries, events) = self.notes(minutes);
+        self.feed.push(Update::Past {
+            before,
+            from,
+            summaries,
+        });
+        self.feed_old(events);
+    }
+
+    /// Some minutes that began before a moment, the last of them, and of the boot whose frame is shown: the clock of
+    /// another has nothing in common with it.
+    fn minutes_before(&self, before: Mono) -> Range<usize> {
+        let minutes = &self.reader.recording.minutes;
+        let here = self.shown.map_or(0, |shown| shown.place.minute);
+        let is_boot = |at: &usize| minutes[at - 1].start > minutes[*at].start;
+        let boot = (1..=here).rev().find(is_boot).unwrap_or(0);
+        let of_boot = minutes.get(boot..=here).unwrap_or_default();
+        let end = boot + of_boot.iter().take_while(|m| m.start < before).count();
+        end.saturating_sub(MORE).max(boot)..end
+    }
+
+    /// What the notes of these minutes hold. Newest first, so that a limit on memory costs the oldest.
+    fn notes(&self, minutes: Range<usize>) -> (Vec<Summary>, Vec<Event>) {
         let recording = &self.reader.recording;
-        let past = recording.minutes.get(minute.saturating_sub(PAST)..minute);
         let mut room = MOST_PAST_BYTES;
-        let mut notes: Vec<_> = past
+        let mut notes: Vec<_> = recording
+            .minutes
+            .get(minutes)
             .unwrap_or_default()
             .iter()
             .rev()
@@ -211,8 +256,11 @@ impl Player {
             .into_iter()
             .map(|note| (note.summary, note.events))
             .unzip();
-        self.feed.push(Update::Jump(summaries));
-        for event in events.into_iter().flatten() {
+        (summaries, events.into_iter().flatten().collect())
+    }
+
+    fn feed_old(&self, events: Vec<Event>) {
+        for event in events {
             self.feed.push(Update::Event(event));
         }
     }

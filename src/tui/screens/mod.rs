@@ -19,7 +19,7 @@ use super::app::App;
 use super::groups::Group;
 use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
-use crate::model::units::GpuUuid;
+use crate::model::units::{GpuUuid, Mono};
 use crate::source::Request;
 
 pub trait Screen {
@@ -46,6 +46,16 @@ pub trait Screen {
 
     /// The pool whose map this screen shows: its process and the device's number inside it.
     fn map(&self, _app: &App) -> Option<(ProcessKey, u32)> {
+        None
+    }
+
+    /// Where its charts over time are drawn, when it is drawn into `body`.
+    fn charts(&self, _app: &App, _body: Rect) -> Option<Rect> {
+        None
+    }
+
+    /// When that which it is about ended, if it did: its charts end there by themselves.
+    fn ended(&self, _app: &App) -> Option<Mono> {
         None
     }
 

@@ -24,6 +24,7 @@ use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put, put_all, put_right};
 use crate::tui::widgets::table::scrolled;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
+use crate::tui::widgets::timelines::Timelines;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "overview",
@@ -33,6 +34,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "lighter cells",
             "In a chart: between the least and the greatest value of that column's time; solid cells are below the least.",
         ),
+        ("e on the time axis", "A process on this GPU ended there."),
         (
             "processes",
             "VRAM that processes hold, as the driver counts it.",
@@ -253,32 +255,20 @@ impl Overview {
             return;
         };
         let total = gpu.memory.total.get().unwrap_or(Bytes(1));
-        let half = if area.width >= 100 {
-            area.width / 2
-        } else {
-            area.width
-        };
-        let left = Rect {
-            width: half.saturating_sub(2),
-            ..area
-        };
-        let right = Rect {
-            x: area.x + half,
-            width: area.width - half,
-            ..area
-        };
         let series = |metric| {
             app.history
                 .series(&SeriesKey::Gpu(gpu.uuid.clone(), metric))
         };
         let title = |what| format!("GPU {} {what}", gpu.index);
-        let (end, length, theme) = (app.frame.mono, app.chart_length(), &app.theme);
-        Timeline::bytes(title("VRAM used"), series(GpuMetric::Used), total)
-            .draw(end, length, left, buffer, theme);
-        if right.width > 0 {
-            Timeline::percent(title("SM"), series(GpuMetric::Sm))
-                .draw(end, length, right, buffer, theme);
+        let used = Timeline::bytes(title("VRAM used"), series(GpuMetric::Used), total);
+        Timelines {
+            charts: vec![
+                used.marked(app.exit_marks(&gpu.uuid)),
+                Timeline::percent(title("SM"), series(GpuMetric::Sm)),
+            ],
+            axis: app.time_axis(None),
         }
+        .draw(area, buffer, &app.theme);
     }
 }
 
@@ -457,6 +447,13 @@ impl Screen for Overview {
             _ => return Step::Ignored,
         }
         Step::Stay
+    }
+
+    fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
+        if is_small(body) {
+            return None;
+        }
+        Self::layout(app, GpuRow::of_frame(&app.frame).len(), body).chart
     }
 
     fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {

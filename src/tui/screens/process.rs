@@ -10,7 +10,7 @@ use crate::model::gpu::ContextKind;
 use crate::model::history::{ProcessMetric, SeriesKey};
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use crate::model::reading::{Missing, Reading};
-use crate::model::units::{Bytes, UnixMillis};
+use crate::model::units::{Bytes, Mono, UnixMillis};
 use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -21,7 +21,7 @@ use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put, put_all, put_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
-use crate::tui::widgets::timeline::{Timeline, span_words};
+use crate::tui::widgets::timeline::{Mark, Timeline, span_words};
 use crate::tui::widgets::timelines::Timelines;
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -140,12 +140,24 @@ impl ProcessScreen {
             .and_then(|host| host.memory_total.get())
             .unwrap_or(Bytes::gib(1));
         charts.push(Timeline::bytes("host memory (RSS)", rss, memory));
+        let ended = self.ended(app);
+        let exit = ended.map(|at| Mark::exit(at, &app.theme));
+        for chart in &mut charts {
+            chart.marks.extend(exit);
+        }
         Timelines {
             charts,
-            end: app.frame.mono,
-            length: app.chart_length(),
+            axis: app.time_axis(ended),
         }
         .draw(area, buffer, &app.theme);
+    }
+}
+
+/// What the charts take, below the title.
+fn chart_rows(area: Rect) -> u16 {
+    match area.height.saturating_sub(1) {
+        left if left >= 14 => (left / 3).clamp(6, 14),
+        _ => 0,
     }
 }
 
@@ -448,11 +460,7 @@ impl Screen for ProcessScreen {
         }
         draw_title(&rows, self.id.key, app, area, buffer);
         let left = area.height.saturating_sub(1);
-        let chart = if left >= 14 {
-            (left / 3).clamp(6, 14)
-        } else {
-            0
-        };
+        let chart = chart_rows(area);
         let inner = Rect {
             x: area.x + 1,
             width: area.width.saturating_sub(2),
@@ -512,6 +520,20 @@ impl Screen for ProcessScreen {
             return Some(Request::Detail(self.id.key));
         }
         std::mem::take(&mut self.ask_stack).then_some(Request::Stacks(self.id.key))
+    }
+
+    fn charts(&self, _app: &App, body: Rect) -> Option<Rect> {
+        Some(Rect {
+            y: body.y + 1,
+            height: chart_rows(body),
+            ..body
+        })
+    }
+
+    fn ended(&self, app: &App) -> Option<Mono> {
+        self.rows(app)
+            .iter()
+            .find_map(|row| Some(row.ended()?.mono))
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {

@@ -237,14 +237,18 @@ fn process_words(row: &ProcessRow, theme: &Theme) -> String {
 }
 
 fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
-    let label = format!("{} ", span_words(app.chart_length()));
+    let axis = app.time_axis(None);
+    let (label, role) = match axis.past {
+        Some(_) => (format!("{} ", axis.clock_words(&app.theme)), Role::Warn),
+        None => (format!("{} ", span_words(axis.length)), Role::Dim),
+    };
     let used = put(
         buffer,
         area.x,
         area.y,
         &label,
         area.width,
-        app.theme.style(Role::Dim),
+        app.theme.style(role),
     );
     let words = trouble_words(app, gpu);
     let warn = app.theme.style(Role::Warn);
@@ -258,7 +262,7 @@ fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let (Some(series), Some(total)) = (app.history.series(&key), gpu.memory.total.get()) else {
         return;
     };
-    let spans = series.window(app.frame.mono, app.chart_length(), usize::from(plot.width));
+    let spans = series.window(axis.end, axis.length, usize::from(plot.width));
     #[allow(clippy::cast_precision_loss)]
     columns(
         &spans,

@@ -8,5 +8,6 @@ pub mod pool_chart;
 pub mod scroll;
 pub mod segment_map;
 pub mod table;
+pub mod time_axis;
 pub mod timeline;
 pub mod timelines;

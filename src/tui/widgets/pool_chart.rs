@@ -4,18 +4,20 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_right};
-use super::timeline::{axis, span_words};
+use super::time_axis::{AxisMark, TimeAxis};
+use super::timeline::{Mark, span_words};
 use crate::model::history::{History, PoolMetric, SeriesKey, Span};
 use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, Millis, Mono};
+use crate::model::units::{Bytes, Mono};
 use crate::tui::theme::{Role, Theme};
 
 pub struct PoolChart<'a> {
     pub history: &'a History,
     pub process: ProcessKey,
     pub ordinal: u32,
-    pub end: Mono,
-    pub length: Millis,
+    pub axis: TimeAxis,
+    /// When the process ended, if it did.
+    pub ended: Option<Mono>,
     /// The value of the top edge: what the card has.
     pub top: Bytes,
 }
@@ -47,22 +49,36 @@ impl PoolChart<'_> {
         if plot.height > 1 {
             put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
         }
-        axis(self.length, plot, buffer, theme);
+        self.axis
+            .draw(&self.marks(plot, theme), plot, buffer, theme);
         self.columns(plot, buffer, theme);
+    }
+
+    fn marks(&self, plot: Rect, theme: &Theme) -> Vec<AxisMark> {
+        let mut marks = Vec::new();
         for (metric, glyph, role) in [
             (PoolMetric::Retries, theme.glyphs.retry, Role::Warn),
             (PoolMetric::Ooms, theme.glyphs.oom, Role::Bad),
         ] {
-            for column in rises(&self.window(metric, plot.width)) {
-                let x = plot.x + u16::try_from(column).unwrap_or(0);
-                put(buffer, x, plot.bottom(), glyph, 1, theme.style(role));
-            }
+            let columns = rises(&self.window(metric, plot.width));
+            marks.extend(columns.into_iter().map(|column| AxisMark {
+                column: u16::try_from(column).unwrap_or(0),
+                glyph,
+                role,
+            }));
         }
+        let exit = self.ended.map(|at| Mark::exit(at, theme));
+        marks.extend(exit.and_then(|mark| mark.on(self.axis, plot)));
+        marks
     }
 
     fn legend(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let glyphs = &theme.glyphs;
-        let length = format!("last {}  ", span_words(self.length));
+        let length = span_words(self.axis.length);
+        let length = match self.axis.past {
+            Some(_) => format!("{length} to {}  ", self.axis.end_words(theme)),
+            None => format!("last {length}  "),
+        };
         let shapes = [
             (glyphs.allocated, Role::Allocated, " allocated  "),
             (glyphs.range, Role::ChartRange, " at its peaks  "),
@@ -71,7 +87,8 @@ impl PoolChart<'_> {
             (glyphs.oom, Role::Bad, " OOM"),
         ];
         let dim = theme.style(Role::Dim);
-        let mut pieces = vec![(length.as_str(), dim)];
+        let role = self.axis.past.map_or(Role::Dim, |_| Role::Warn);
+        let mut pieces = vec![(length.as_str(), theme.style(role))];
         for (glyph, role, word) in shapes {
             pieces.extend([(glyph, theme.style(role)), (word, dim)]);
         }
@@ -82,7 +99,7 @@ impl PoolChart<'_> {
         let key = SeriesKey::Pool(self.process, self.ordinal, metric);
         self.history
             .series(&key)
-            .map(|series| series.window(self.end, self.length, usize::from(columns)))
+            .map(|series| series.window(self.axis.end, self.axis.length, usize::from(columns)))
             .unwrap_or_default()
     }
 

@@ -5,6 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::cells::{put, put_right};
+use super::time_axis::{AxisMark, TimeAxis};
 use crate::model::history::{Series, Span};
 use crate::model::units::{Bytes, Millis, Mono};
 use crate::tui::theme::{Role, Theme};
@@ -18,6 +19,36 @@ pub struct Timeline<'a> {
     /// The label of the top edge: `140G`, `100%`.
     pub top_label: String,
     pub role: Role,
+    /// Moments to be seen on the axis.
+    pub marks: Vec<Mark>,
+}
+
+/// Something that happened at a moment, as its letter on the axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mark {
+    pub at: Mono,
+    pub glyph: &'static str,
+    pub role: Role,
+}
+
+impl Mark {
+    /// The end of a process.
+    pub fn exit(at: Mono, theme: &Theme) -> Self {
+        Self {
+            at,
+            glyph: theme.glyphs.ended,
+            role: Role::Warn,
+        }
+    }
+
+    /// Where it stands under `plot`, if it lies in that stretch of time.
+    pub fn on(&self, axis: TimeAxis, plot: Rect) -> Option<AxisMark> {
+        Some(AxisMark {
+            column: axis.column(self.at, plot.width)?,
+            glyph: self.glyph,
+            role: self.role,
+        })
+    }
 }
 
 /// Columns kept for the labels of the y axis.
@@ -33,6 +64,7 @@ impl<'a> Timeline<'a> {
             top: top.0 as f32,
             top_label: top.short(),
             role: Role::Processes,
+            marks: Vec::new(),
         }
     }
 
@@ -43,11 +75,17 @@ impl<'a> Timeline<'a> {
             top: 100.0,
             top_label: "100%".into(),
             role: Role::Chart,
+            marks: Vec::new(),
         }
     }
 
-    /// The `length` that ends with `end`. Needs three rows: a title, at least one row of columns, the time axis.
-    pub fn draw(&self, end: Mono, length: Millis, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    #[must_use]
+    pub fn marked(self, marks: Vec<Mark>) -> Self {
+        Self { marks, ..self }
+    }
+
+    /// Needs three rows: a title, at least one row of columns, the time axis.
+    pub fn draw(&self, axis: TimeAxis, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         if area.height < 3 || area.width < LABELS + 10 {
             return;
         }
@@ -66,9 +104,11 @@ impl<'a> Timeline<'a> {
             height: area.height - 2,
         };
         self.labels(plot, buffer, theme);
-        axis(length, plot, buffer, theme);
+        let marks = self.marks.iter();
+        let marks: Vec<_> = marks.filter_map(|mark| mark.on(axis, plot)).collect();
+        axis.draw(&marks, plot, buffer, theme);
         let Some(series) = self.series else { return };
-        let spans = series.window(end, length, usize::from(plot.width));
+        let spans = series.window(axis.end, axis.length, usize::from(plot.width));
         columns(&spans, self.top, self.role, plot, buffer, theme);
     }
 
@@ -80,29 +120,6 @@ impl<'a> Timeline<'a> {
             put_right(buffer, left, plot.x - 1, plot.bottom() - 1, "0", style);
         }
     }
-}
-
-/// The rule under a plot, with the times of its columns.
-pub fn axis(length: Millis, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
-    let style = theme.style(Role::Dim);
-    let y = plot.bottom();
-    for x in plot.left()..plot.right() {
-        put(buffer, x, y, theme.glyphs.rule, 1, style);
-    }
-    let ticks: u64 = if plot.width >= 60 { 4 } else { 2 };
-    for tick in 0..ticks {
-        let back = length.0 * (ticks - tick) / ticks;
-        let x = plot.x + u16::try_from(u64::from(plot.width) * tick / ticks).unwrap_or(0);
-        put(
-            buffer,
-            x,
-            y,
-            &format!("-{}", span_words(Millis(back))),
-            8,
-            style,
-        );
-    }
-    put_right(buffer, plot.x, plot.right(), y, "now", style);
 }
 
 /// `10m`, `1h`, `30s`: for axes and ages, two characters or three.

@@ -3,8 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::time_axis::TimeAxis;
 use super::timeline::Timeline;
-use crate::model::units::{Millis, Mono};
 use crate::tui::theme::Theme;
 
 /// In fewer columns a chart says too little.
@@ -14,8 +14,7 @@ const MOST: u16 = 4;
 
 pub struct Timelines<'a> {
     pub charts: Vec<Timeline<'a>>,
-    pub end: Mono,
-    pub length: Millis,
+    pub axis: TimeAxis,
 }
 
 impl Timelines<'_> {
@@ -29,7 +28,7 @@ impl Timelines<'_> {
                 width: width.saturating_sub(1),
                 ..area
             };
-            chart.draw(self.end, self.length, place, buffer, theme);
+            chart.draw(self.axis, place, buffer, theme);
         }
     }
 }

@@ -143,6 +143,14 @@ impl GpuScreen {
     }
 }
 
+/// What the charts take, below the title and the bar.
+fn chart_rows(area: Rect) -> u16 {
+    match area.height.saturating_sub(2) {
+        left if left >= 18 => (left / 3).clamp(6, 14),
+        _ => 0,
+    }
+}
+
 /// `GPU 0  NVIDIA H200  GPU-caae…  0000:3b:00`, and what is wrong with it.
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
@@ -187,11 +195,7 @@ impl Screen for GpuScreen {
             );
         }
         let left = area.height.saturating_sub(2);
-        let chart = if left >= 18 {
-            (left / 3).clamp(6, 14)
-        } else {
-            0
-        };
+        let chart = chart_rows(area);
         let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
         let processes = wanted.min((left - chart) / 3 + 1).min(left - chart);
         let at = |y: u16, height: u16| Rect {
@@ -255,6 +259,14 @@ impl Screen for GpuScreen {
             }
         }
         Step::Stay
+    }
+
+    fn charts(&self, _app: &App, body: Rect) -> Option<Rect> {
+        Some(Rect {
+            y: body.y + 2,
+            height: chart_rows(body),
+            ..body
+        })
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {

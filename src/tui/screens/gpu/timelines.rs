@@ -30,17 +30,18 @@ pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         top: cap as f32,
         top_label: format!("{cap}W"),
         role: Role::Chart,
+        marks: Vec::new(),
     };
     let bandwidth = series(GpuMetric::MemoryBandwidth);
     Timelines {
         charts: vec![
-            Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
+            Timeline::bytes("VRAM used", series(GpuMetric::Used), total)
+                .marked(app.exit_marks(&gpu.uuid)),
             Timeline::percent("SM", series(GpuMetric::Sm)),
             Timeline::percent("memory bandwidth", bandwidth),
             power,
         ],
-        end: app.frame.mono,
-        length: app.chart_length(),
+        axis: app.time_axis(None),
     }
     .draw(area, buffer, &app.theme);
 }

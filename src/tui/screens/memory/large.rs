@@ -9,7 +9,8 @@ use crate::tui::widgets::cells::put_lines;
 use crate::tui::widgets::pool_chart::PoolChart;
 
 impl Shown<'_> {
-    pub(super) fn large(&self, area: Rect, buffer: &mut Buffer) {
+    /// Returns where the chart is.
+    pub(super) fn large(&self, area: Rect, buffer: &mut Buffer) -> Rect {
         let inner = Rect {
             x: area.x + 1,
             width: area.width.saturating_sub(2),
@@ -47,13 +48,15 @@ impl Shown<'_> {
             14..=20 => 5,
             more => (more / 4).clamp(6, 12),
         };
-        self.chart(Rect { height, ..rest }, buffer);
+        let chart = Rect { height, ..rest };
+        self.chart(chart, buffer);
         let lower = Rect {
             y: rest.y + height,
             height: rest.height - height,
             ..rest
         };
         self.lower(lower, buffer);
+        chart
     }
 
     fn chart(&self, area: Rect, buffer: &mut Buffer) {
@@ -65,8 +68,8 @@ impl Shown<'_> {
             history: &self.app.history,
             process: self.screen.process,
             ordinal: self.pool.ordinal,
-            end: self.app.frame.mono,
-            length: self.app.chart_length(),
+            axis: self.app.time_axis(None),
+            ended: None,
             top,
         }
         .draw(area, buffer, self.theme);

@@ -33,7 +33,7 @@ use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
-use crate::model::units::GpuUuid;
+use crate::model::units::{GpuUuid, Mono};
 use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -174,6 +174,29 @@ impl MemoryScreen {
         rows.find(|row| row.id().gpu == self.gpu).or(first)
     }
 
+    /// Returns where the chart is, if there is one.
+    fn paint(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Option<Rect> {
+        let Some(pool) = self.pool(app) else {
+            return without::draw(self, app, area, buffer);
+        };
+        let figures = Figures::of(&app.frame, pool, self.read.as_ref());
+        let view = Shown {
+            screen: self,
+            app,
+            theme: &app.theme,
+            pool,
+            gpu: pools::gpu_of(&app.frame, pool),
+            notes: app.pool_notes(self.process, pool.ordinal),
+            figures,
+            wide: area.width >= 96,
+        };
+        if area.height < 12 || area.width < 60 {
+            view.small(area, buffer);
+            return None;
+        }
+        Some(view.large(area, buffer))
+    }
+
     fn switch(&mut self, app: &App, step: isize) {
         let devices = self.devices(app);
         let now = self.pool(app).map(|pool| pool.ordinal);
@@ -202,25 +225,16 @@ impl MemoryScreen {
 
 impl Screen for MemoryScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let Some(pool) = self.pool(app) else {
-            return without::draw(self, app, area, buffer);
-        };
-        let figures = Figures::of(&app.frame, pool, self.read.as_ref());
-        let view = Shown {
-            screen: self,
-            app,
-            theme: &app.theme,
-            pool,
-            gpu: pools::gpu_of(&app.frame, pool),
-            notes: app.pool_notes(self.process, pool.ordinal),
-            figures,
-            wide: area.width >= 96,
-        };
-        if area.height < 12 || area.width < 60 {
-            view.small(area, buffer);
-        } else {
-            view.large(area, buffer);
-        }
+        self.paint(app, area, buffer);
+    }
+
+    fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
+        // Drawn to nowhere: only where the chart stands is asked.
+        self.paint(app, body, &mut Buffer::empty(body))
+    }
+
+    fn ended(&self, app: &App) -> Option<Mono> {
+        Some(self.row(app)?.ended()?.mono)
     }
 
     fn act(&mut self, action: Action, app: &App) -> Step {

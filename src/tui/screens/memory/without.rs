@@ -3,16 +3,24 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::super::Screen;
 use super::MemoryScreen;
 use super::stack::stack_lines;
 use super::title::process_name;
+use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
 use crate::tui::pools;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put, put_lines, wrap_words};
+use crate::tui::widgets::pool_chart::PoolChart;
 
-/// The title, and why there is nothing below it.
-pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Buffer) {
+/// The title, and why there is nothing below it. Of one that has ended, its pool over time: returns where.
+pub(super) fn draw(
+    screen: &MemoryScreen,
+    app: &App,
+    area: Rect,
+    buffer: &mut Buffer,
+) -> Option<Rect> {
     let theme = &app.theme;
     let row = screen.row(app);
     let name = row.map_or("process".into(), process_name);
@@ -37,6 +45,21 @@ pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Bu
         put(buffer, x, y, &line, width, theme.style(Role::Warn));
         y += 1;
     }
+    let chart = past(
+        screen,
+        app,
+        Rect {
+            x,
+            y,
+            width,
+            ..area
+        },
+        area.bottom(),
+    );
+    if let Some((chart, place)) = &chart {
+        chart.draw(*place, buffer, theme);
+        y = place.bottom();
+    }
     let stack = stack_lines(app, screen.process, width, 3);
     let rest = Rect {
         x,
@@ -45,4 +68,36 @@ pub(super) fn draw(screen: &MemoryScreen, app: &App, area: Rect, buffer: &mut Bu
         height: area.bottom().saturating_sub(y),
     };
     put_lines(buffer, rest, &stack, theme);
+    chart.map(|(_, place)| place)
+}
+
+/// What the pool of a process that ended was, and where there is room for it from `top.y` on.
+fn past<'a>(
+    screen: &MemoryScreen,
+    app: &'a App,
+    top: Rect,
+    bottom: u16,
+) -> Option<(PoolChart<'a>, Rect)> {
+    let ended = screen.ended(app)?;
+    let ordinal = app.history.pools_of(screen.process).into_iter().next()?;
+    let height = bottom.saturating_sub(top.y + 1).min(14);
+    let place = Rect {
+        y: top.y + 1,
+        height,
+        ..top
+    };
+    let total = |uuid: &GpuUuid| {
+        let gpu = app.frame.gpus.iter().find(|gpu| gpu.uuid == *uuid)?;
+        gpu.memory.total.get()
+    };
+    let exit = &screen.row(app)?.ended()?.exit;
+    let chart = PoolChart {
+        history: &app.history,
+        process: screen.process,
+        ordinal,
+        axis: app.time_axis(Some(ended)),
+        ended: Some(ended),
+        top: exit.gpus.iter().find_map(total).unwrap_or(Bytes::gib(1)),
+    };
+    (height >= 4).then_some((chart, place))
 }

@@ -1,0 +1,137 @@
+//! What a day of 8 GPUs and 64 processes with their pools costs in memory, what a frame costs, and how long a screen
+//! takes to draw wherever its charts end. Limits: 40 MiB, 16 ms.
+//!
+//! `cargo bench --bench history`; a shorter day with `-- 3600` (seconds).
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use gputop::model::history::{DAY, History};
+use gputop::source::Update;
+use gputop::tui::app::App;
+use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::screens::SCREENS;
+use gputop::tui::theme::{Palette, Theme};
+use gputop::tui::view::View;
+use jiff::tz::TimeZone;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+#[path = "../tests/it/day.rs"]
+mod day;
+
+const LEAST: usize = 60;
+
+fn main() {
+    let seconds = std::env::args()
+        .find_map(|a| a.parse().ok())
+        .unwrap_or(86_400);
+    let theme = Theme::new(Palette::Dark, false, TimeZone::UTC);
+    let mut app = App::new(theme, Keymap::parse(DEFAULT).unwrap(), None);
+    app.update(Update::Hello(Arc::new(day::hello())));
+    let mut day = day::Day::new().with_pools();
+    let before = resident();
+    let mut history = History::default();
+    let mut spent = Vec::new();
+    for _ in 0..seconds {
+        let frame = day.next();
+        let start = Instant::now();
+        history.push(frame);
+        spent.push(start.elapsed());
+    }
+    row("a frame into the history", spread(&mut spent));
+    row("history", mib(history.bytes()));
+    row("resident, more than before", mib(resident() - before));
+    let start = Instant::now();
+    let held = history.clone();
+    row(
+        "a copy, to hold the display",
+        format!("{:.0?}", start.elapsed()),
+    );
+    row(
+        "resident with it, more than before",
+        mib(resident() - before),
+    );
+    drop(held);
+    app.update(Update::Frame(Arc::new(day.next().clone())));
+    app.history = history;
+    app.stretch.goes_on(gputop::model::units::Mono(5_400_000));
+    app.stretch.goes_on(app.frame.mono);
+    for def in SCREENS {
+        let Some(screen) = (def.sample)(&app) else {
+            continue;
+        };
+        draw(&mut app, View::on_top(screen), def.id);
+    }
+}
+
+/// At every zoom: the time from the key to the drawn screen, now and at each place on the way back to the far end.
+fn draw(app: &mut App, mut view: View, id: &str) {
+    let mut spent = Vec::new();
+    let mut farthest = Duration::ZERO;
+    for _ in 0..10 {
+        press(&mut view, app, '}');
+    }
+    for _ in 0..7 {
+        press(&mut view, app, '0');
+        for _ in 0..LEAST {
+            spent.push(press(&mut view, app, '('));
+        }
+        farthest = farthest.max(far_end(&mut view, app));
+        press(&mut view, app, '{');
+    }
+    press(&mut view, app, '0');
+    row(&format!("{id}, scrolled"), spread(&mut spent));
+    row(
+        &format!("{id}, at the far end, worst"),
+        format!("{farthest:.0?}"),
+    );
+}
+
+fn far_end(view: &mut View, app: &mut App) -> Duration {
+    let now = app.frame.mono;
+    let oldest = app.oldest();
+    while app
+        .stretch
+        .scroll(gputop::tui::stretch::Way::Back, None, now, oldest)
+    {}
+    assert!(app.stretch.length(now) == DAY || app.stretch.end().is_some());
+    (0..10)
+        .map(|_| press(view, app, '('))
+        .max()
+        .unwrap_or_default()
+}
+
+fn press(view: &mut View, app: &mut App, key: char) -> Duration {
+    let area = Rect::new(0, 0, 200, 60);
+    let start = Instant::now();
+    view.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE), app);
+    let mut buffer = Buffer::empty(area);
+    view.draw(app, area, &mut buffer);
+    black_box(&buffer);
+    start.elapsed()
+}
+
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4_096
+}
+
+fn mib(bytes: usize) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// Median, 99th percentile and worst: on a shared machine the worst is often somebody else's.
+fn spread(spent: &mut [Duration]) -> String {
+    spent.sort();
+    let at = |share: usize| spent[(spent.len() - 1) * share / 100];
+    format!("{:.2?}  {:.2?}  {:.2?}", at(50), at(99), at(100))
+}
+
+fn row(what: &str, value: String) {
+    println!("{what:<38} {value}");
+}

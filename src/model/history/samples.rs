@@ -1,0 +1,101 @@
+//! The numbers of a frame that have a series.
+
+use super::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey};
+use super::series::Span;
+use crate::model::frame::Frame;
+use crate::model::gpu::HealthState;
+use crate::model::pool::Sampled;
+use crate::model::units::{Millis, Mono};
+
+/// A section that is older than this by the clock of its frame is of another moment: its collector hangs.
+const STALE: Millis = Millis(15_000);
+
+/// Whether a section read at `at` says what is now. One that does not say when is believed.
+fn is_fresh(frame: &Frame, at: Mono) -> bool {
+    let most = STALE.0.max(frame.interval.0.saturating_mul(3));
+    at == Mono(0) || frame.mono.since(at).0 <= most
+}
+
+/// Every number of a frame that has a series. What is missing yields nothing, so a chart has a gap there.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+pub fn samples(frame: &Frame, mut put_span: impl FnMut(SeriesKey, Span)) {
+    pool_samples(frame, &mut put_span);
+    let mut put = |key: SeriesKey, value: Option<f64>| {
+        // A reading from another machine may be anything.
+        if let Some(value) = value.filter(|v| v.is_finite()) {
+            put_span(key, Span(value as f32, value as f32));
+        }
+    };
+    if let Some(host) = frame.host.as_ref().filter(|host| is_fresh(frame, host.at)) {
+        put(
+            SeriesKey::Host(HostMetric::Cpu),
+            host.cpu.get().map(|v| v.0),
+        );
+        put(
+            SeriesKey::Host(HostMetric::Memory),
+            host.memory_used.get().map(|v| v.0 as f64),
+        );
+    }
+    for gpu in frame
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.health.state == HealthState::Answering && is_fresh(frame, gpu.at))
+    {
+        let key = |metric| SeriesKey::Gpu(gpu.uuid.clone(), metric);
+        put(key(GpuMetric::Sm), gpu.sm.get().map(|v| v.0));
+        put(
+            key(GpuMetric::MemoryBandwidth),
+            gpu.memory_bandwidth.get().map(|v| v.0),
+        );
+        put(key(GpuMetric::Used), gpu.memory.taken().map(|v| v.0 as f64));
+        put(
+            key(GpuMetric::Power),
+            gpu.power.get().map(|v| f64::from(v.0) / 1000.0),
+        );
+        put(
+            key(GpuMetric::Temperature),
+            gpu.temperature.get().map(|v| f64::from(v.0)),
+        );
+        put(
+            key(GpuMetric::SmClock),
+            gpu.sm_clock.get().map(|v| f64::from(v.0)),
+        );
+        for process in gpu.processes.value().into_iter().flatten() {
+            put(
+                SeriesKey::Vram(process.key(), gpu.uuid.clone()),
+                process.vram.get().map(|v| v.0 as f64),
+            );
+        }
+    }
+    let processes = frame
+        .processes
+        .iter()
+        .filter(|list| is_fresh(frame, list.at));
+    for process in processes.flat_map(|processes| &*processes.list) {
+        let key = |metric| SeriesKey::Process(process.key, metric);
+        put(key(ProcessMetric::Cpu), process.cpu.get().map(|v| v.0));
+        put(
+            key(ProcessMetric::Rss),
+            process.rss.get().map(|v| v.0 as f64),
+        );
+    }
+}
+
+/// Pools are sampled more often than frames are published: a peak between two frames is in the span.
+#[allow(clippy::cast_precision_loss)]
+fn pool_samples(frame: &Frame, put: &mut impl FnMut(SeriesKey, Span)) {
+    let pools = frame.pools.iter().filter(|pools| is_fresh(frame, pools.at));
+    for pool in pools.flat_map(|pools| &*pools.list) {
+        let key = |metric| SeriesKey::Pool(pool.process, pool.ordinal, metric);
+        let span = |bytes: Sampled| {
+            let (low, high) = (bytes.min().min(bytes.max()), bytes.max().max(bytes.min()));
+            Span(low.0 as f32, high.0 as f32)
+        };
+        let count = |count: u64| Span(count as f32, count as f32);
+        let stats = &pool.stats;
+        put(key(PoolMetric::Allocated), span(stats.allocated));
+        put(key(PoolMetric::Reserved), span(stats.reserved));
+        put(key(PoolMetric::Retries), count(stats.num_alloc_retries));
+        put(key(PoolMetric::Ooms), count(stats.num_ooms));
+    }
+}

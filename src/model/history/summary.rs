@@ -1,0 +1,62 @@
+//! What a recording keeps of each minute so that charts are full after a seek.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::key::SeriesKey;
+use super::samples::samples;
+use super::series::{COARSE, Span};
+use crate::model::frame::Frame;
+use crate::model::units::Mono;
+
+/// A summary is of a minute; a clock that jumps must not make it large.
+const MOST_BUCKETS: usize = 60;
+
+/// Ten-second buckets of every series over one minute: what a recording keeps so that charts are full after a seek.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// The start of the first bucket, a multiple of its width ([`COARSE`]).
+    pub start: Mono,
+    /// By the text of [`SeriesKey`]; `null` is a bucket without a value.
+    pub series: HashMap<String, Vec<Option<Span>>>,
+}
+
+/// Collects a [`Summary`] from frames.
+#[derive(Debug, Default)]
+pub struct Summarise {
+    start: Option<Mono>,
+    series: HashMap<SeriesKey, Vec<Option<Span>>>,
+}
+
+impl Summarise {
+    pub fn push(&mut self, frame: &Frame) {
+        let width = COARSE.0;
+        let start = *self.start.get_or_insert(Mono(frame.mono.0 / width * width));
+        let at = usize::try_from(frame.mono.since(start).0 / width).unwrap_or(usize::MAX);
+        if at >= MOST_BUCKETS {
+            return;
+        }
+        samples(frame, |key, value| {
+            let buckets = self.series.entry(key).or_default();
+            if buckets.len() <= at {
+                buckets.resize(at + 1, None);
+            }
+            buckets[at] = Some(buckets[at].map_or(value, |old| old.join(value)));
+        });
+    }
+
+    /// The summary so far; collection starts anew.
+    pub fn take(&mut self) -> Summary {
+        let whole = std::mem::take(self);
+        Summary {
+            start: whole.start.unwrap_or_default(),
+            series: whole
+                .series
+                .into_iter()
+                .map(|(key, buckets)| (key.to_string(), buckets))
+                .collect(),
+        }
+    }
+}

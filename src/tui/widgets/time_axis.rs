@@ -1,0 +1,206 @@
+//! The line under a chart: which stretch of time its columns are.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::cells::{columns, put, put_right};
+use super::timeline::span_words;
+use crate::model::units::{Millis, Mono, UnixMillis};
+use crate::tui::theme::{Role, Theme};
+
+/// The stretch of time that a chart shows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TimeAxis {
+    pub end: Mono,
+    pub length: Millis,
+    /// Set when it does not end now.
+    pub past: Option<Past>,
+}
+
+/// An end that is not now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Past {
+    /// What a clock showed there.
+    pub time: UnixMillis,
+    pub ago: Millis,
+}
+
+/// Something that happened in a column, as its letter on the axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AxisMark {
+    pub column: u16,
+    pub glyph: &'static str,
+    pub role: Role,
+}
+
+impl TimeAxis {
+    /// The rule under `plot` with its marks and the times of its columns: how long ago, or by the clock when it does
+    /// not end now. A time gives way to a mark, the end moves beside it.
+    pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let y = plot.bottom();
+        for x in plot.left()..plot.right() {
+            put(buffer, x, y, theme.glyphs.rule, 1, theme.style(Role::Dim));
+        }
+        for mark in marks.iter().filter(|mark| mark.column < plot.width) {
+            let (x, style) = (plot.x + mark.column, theme.style(mark.role));
+            put(buffer, x, y, mark.glyph, 1, style);
+        }
+        let style = theme.style(match self.past {
+            Some(_) => Role::Warn,
+            None => Role::Dim,
+        });
+        let is_free = |from: u16, to: u16| {
+            let here = |mark: &AxisMark| (from..to).contains(&mark.column);
+            !marks.iter().any(here)
+        };
+        let words = self.end_words(theme);
+        let width = wide(&words);
+        // Beside a mark and not against it.
+        let end = (plot.width / 2..=plot.width)
+            .rev()
+            .find(|end| is_free(end.saturating_sub(width), end + 1));
+        let end = plot.x + end.unwrap_or(plot.width);
+        let end_at = put_right(buffer, plot.x, end, y, &words, style);
+        let ticks: u64 = if plot.width >= 60 { 4 } else { 2 };
+        for tick in 0..ticks {
+            let back = Millis(self.length.0 * (ticks - tick) / ticks);
+            let at = u16::try_from(u64::from(plot.width) * tick / ticks).unwrap_or(0);
+            let words = self.tick_words(back, theme);
+            let width = wide(&words);
+            if plot.x + at + width < end_at && is_free(at, at + width + 1) {
+                put(buffer, plot.x + at, y, &words, width, style);
+            }
+        }
+    }
+
+    /// The column of `width` in which a moment lies.
+    pub fn column(&self, moment: Mono, width: u16) -> Option<u16> {
+        // As a series aligns its columns.
+        let step = (self.length.0 / u64::from(width.max(1))).max(1);
+        let back = (self.end.0 / step).checked_sub(moment.0 / step)?;
+        width.checked_sub(1)?.checked_sub(u16::try_from(back).ok()?)
+    }
+
+    fn tick_words(&self, back: Millis, theme: &Theme) -> String {
+        match self.past {
+            Some(past) => self.clock(UnixMillis(past.time.0 - signed(back)), theme),
+            None => format!("-{}", span_words(back)),
+        }
+    }
+
+    /// `now`, or `12:04, 1h02 ago`
+    pub fn end_words(&self, theme: &Theme) -> String {
+        self.past.map_or_else(
+            || "now".into(),
+            |past| {
+                format!(
+                    "{}, {} ago",
+                    self.clock(past.time, theme),
+                    span_words(past.ago)
+                )
+            },
+        )
+    }
+
+    /// `10m to 12:04`, where there is room for no more.
+    pub fn clock_words(&self, theme: &Theme) -> String {
+        let length = span_words(self.length);
+        self.past.map_or(length.clone(), |past| {
+            format!("{length} to {}", self.clock(past.time, theme))
+        })
+    }
+
+    /// With seconds where they can be told apart.
+    fn clock(&self, time: UnixMillis, theme: &Theme) -> String {
+        let is_short = self.length < Millis(1_800_000);
+        theme.clock(time, if is_short { "%H:%M:%S" } else { "%H:%M" })
+    }
+}
+
+fn wide(words: &str) -> u16 {
+    u16::try_from(columns(words)).unwrap_or(u16::MAX)
+}
+
+fn signed(millis: Millis) -> i64 {
+    i64::try_from(millis.0).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::Palette;
+
+    fn drawn(axis: TimeAxis, width: u16) -> String {
+        marked(axis, width, &[])
+    }
+
+    fn marked(axis: TimeAxis, width: u16, columns: &[u16]) -> String {
+        let mark = |column: &u16| AxisMark {
+            column: *column,
+            glyph: "x",
+            role: Role::Bad,
+        };
+        let marks: Vec<_> = columns.iter().map(mark).collect();
+        let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
+        let area = Rect::new(0, 0, width, 1);
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, 2));
+        axis.draw(&marks, area, &mut buffer, &theme);
+        (0..width)
+            .map(|x| buffer[(x, 1)].symbol().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn an_axis_says_how_long_ago_or_the_time_of_day() {
+        let mut axis = TimeAxis {
+            end: Mono(9_000_000),
+            length: Millis(3_600_000),
+            past: None,
+        };
+        assert_eq!(drawn(axis, 32), "-1h--------------30m---------now");
+        axis.past = Some(Past {
+            time: UnixMillis(43_440_000),
+            ago: Millis(3_720_000),
+        });
+        assert_eq!(drawn(axis, 32), "11:04------------12:04, 1h02 ago");
+        let wide = drawn(axis, 80);
+        for words in ["11:04-", "11:19-", "11:34-", "-12:04, 1h02 ago"] {
+            assert!(wide.contains(words), "{wide}");
+        }
+        axis.length = Millis(60_000);
+        assert!(drawn(axis, 80).starts_with("12:03:00-"));
+    }
+
+    #[test]
+    fn a_mark_is_seen_and_no_word_is_broken_by_one() {
+        let axis = TimeAxis {
+            end: Mono(9_000_000),
+            length: Millis(3_600_000),
+            past: None,
+        };
+        for (marks, text) in [
+            (&[31][..], "-1h--------------30m-------now-x"),
+            (&[18, 29], "-1h---------------x------now-x--"),
+            (&[2], "--x--------------30m---------now"),
+        ] {
+            assert_eq!(marked(axis, 32, marks), text, "{marks:?}");
+        }
+        let all: Vec<u16> = (0..32).collect();
+        assert_eq!(marked(axis, 32, &all), format!("{}now", "x".repeat(29)));
+    }
+
+    #[test]
+    fn a_moment_has_its_column() {
+        let axis = TimeAxis {
+            end: Mono(100_000),
+            length: Millis(10_000),
+            past: None,
+        };
+        let of = |at| axis.column(Mono(at), 10);
+        assert_eq!(
+            [of(100_500), of(99_000), of(91_999)],
+            [Some(9), Some(8), Some(0)]
+        );
+        assert_eq!([of(90_999), of(101_000)], [None, None]);
+    }
+}
