@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::incidents::{Entry, Store, Uid};
-use crate::tui::incidents::{Desk, Known};
-use crate::watch::{Keep, Watcher};
+use crate::tui::incidents::{Desk, Known, Watch};
+use crate::watch::Keep;
 
 const PERIOD: Duration = Duration::from_secs(2);
 /// Longer than any.
@@ -48,13 +48,10 @@ pub fn serve(keep: Option<Keep>) -> (Desk, Service) {
     if let Err(error) = started {
         tracing::warn!("the incident store is not watched: {error}");
     }
-    let watcher = Watcher::start(keep)
-        .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))
-        .ok();
     let desk = Desk {
         incoming,
         opened,
-        watcher,
+        watch: Watch::start(keep),
     };
     (desk, Service { ended })
 }

@@ -8,10 +8,11 @@ use std::sync::mpsc;
 use tokio::sync::mpsc as tokio_mpsc;
 
 use crate::diagnose::live::{CaseKey, Revision};
+use crate::incidents::{Track, Uid};
 use crate::model::incident::{Incident, Severity};
 use crate::model::units::UnixMillis;
 use crate::source::Update;
-use crate::watch::{Found, Watcher};
+use crate::watch::{Found, Keep, Watcher};
 
 /// An incident, and whether a person has seen it.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +29,7 @@ pub struct Desk {
     pub incoming: tokio_mpsc::UnboundedReceiver<Vec<Known>>,
     pub opened: mpsc::Sender<String>,
     /// Sees what the screen sees, and says what it means.
-    pub watcher: Option<Watcher>,
+    pub watch: Watch,
 }
 
 impl Desk {
@@ -38,15 +39,29 @@ impl Desk {
         Self {
             incoming: tokio_mpsc::unbounded_channel().1,
             opened: mpsc::channel().0,
-            watcher: Watcher::start(None)
-                .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))
-                .ok(),
+            watch: Watch::start(None),
         }
     }
+}
 
-    /// What the watcher found next; never, where there is none. Safe to cancel.
+/// A watcher, or none where the system gave no thread: then nothing is found.
+#[derive(Debug)]
+pub struct Watch(Option<Watcher>);
+
+impl Watch {
+    #[must_use]
+    pub fn start(keep: Option<Keep>) -> Self {
+        let watcher = Watcher::start(keep);
+        Self(
+            watcher
+                .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))
+                .ok(),
+        )
+    }
+
+    /// What was found next. Safe to cancel.
     pub async fn found(&mut self) -> Found {
-        match &mut self.watcher {
+        match &mut self.0 {
             Some(watcher) => watcher.next().await,
             None => std::future::pending().await,
         }
@@ -54,8 +69,14 @@ impl Desk {
 
     /// Passes on what the screen got; never waits.
     pub fn see(&self, update: &Update) {
-        if let Some(watcher) = &self.watcher {
+        if let Some(watcher) = &self.0 {
             watcher.see(update);
+        }
+    }
+
+    pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
+        if let Some(watcher) = &self.0 {
+            watcher.add_history(uid, tracks);
         }
     }
 }

@@ -79,7 +79,7 @@ enum Wake {
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result<Left> {
+pub async fn run(mut app: App, mut source: Source, desk: Desk) -> io::Result<Left> {
     let mut signals = Signals::listen()?;
     let mut terminal = Terminal::enter(app.mouse)?;
     let mut keys = EventStream::new();
@@ -87,9 +87,14 @@ pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result
     let mut last_draw = Instant::now() - LEAST_PAUSE;
     let (mut pause, mut dirty) = (LEAST_PAUSE, true);
     let (mut source_open, mut desk_open) = (true, true);
+    let Desk {
+        mut incoming,
+        opened,
+        mut watch,
+    } = desk;
     // What came before the screen was opened.
-    desk.see(&Update::Hello(Arc::clone(&app.hello)));
-    desk.see(&Update::Frame(Arc::clone(&app.frame)));
+    watch.see(&Update::Hello(Arc::clone(&app.hello)));
+    watch.see(&Update::Frame(Arc::clone(&app.frame)));
     loop {
         let due = last_draw + pause;
         let wake = tokio::select! {
@@ -97,8 +102,8 @@ pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result
             signal = signals.next() => Wake::Signal(signal),
             event = keys.next() => Wake::Terminal(event),
             update = source.next(), if source_open => Wake::Source(update),
-            known = desk.incoming.recv(), if desk_open => Wake::Incidents(known),
-            found = desk.found() => Wake::Found(found),
+            known = incoming.recv(), if desk_open => Wake::Incidents(known),
+            found = watch.found() => Wake::Found(found),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
         match wake {
@@ -120,18 +125,16 @@ pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result
                 dirty = true;
             }
             Wake::Found(found) => {
-                if let Some((uid, tracks)) = app.take_found(found)
-                    && let Some(watcher) = &desk.watcher
-                {
-                    watcher.add_history(uid, tracks);
+                if let Some((uid, tracks)) = app.take_found(found) {
+                    watch.add_history(uid, tracks);
                 }
                 dirty = true;
             }
             Wake::Source(Some(update)) => {
-                desk.see(&update);
+                watch.see(&update);
                 app.update(update);
                 while let Some(update) = source.try_next() {
-                    desk.see(&update);
+                    watch.see(&update);
                     app.update(update);
                 }
                 view.follow(&app)
@@ -158,7 +161,7 @@ pub async fn run(mut app: App, mut source: Source, mut desk: Desk) -> io::Result
                 }
                 // Nobody listens where there is no store.
                 for uid in app.incidents.take_opened() {
-                    let _ = desk.opened.send(uid);
+                    let _ = opened.send(uid);
                 }
                 dirty = true;
             }
