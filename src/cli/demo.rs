@@ -37,5 +37,9 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
             ..Options::default()
         },
     );
-    Ok(top::leave(runtime()?.block_on(tui::run(app, source))?))
+    Ok(top::leave(runtime()?.block_on(tui::run(
+        app,
+        source,
+        settings.outside(),
+    ))?))
 }

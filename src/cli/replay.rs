@@ -55,5 +55,9 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             repeat: false,
         },
     );
-    Ok(top::leave(runtime()?.block_on(tui::run(app, source))?))
+    Ok(top::leave(runtime()?.block_on(tui::run(
+        app,
+        source,
+        settings.outside(),
+    ))?))
 }

@@ -54,7 +54,11 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             "standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording"
         );
     }
-    Ok(leave(runtime.block_on(tui::run(app, source))?))
+    Ok(leave(runtime.block_on(tui::run(
+        app,
+        source,
+        settings.outside(),
+    ))?))
 }
 
 /// Feeds the app until the first frame; `None` when the driver takes too long to wait for.

@@ -1,4 +1,4 @@
-//! What lies over a screen: the help, the sort menu, the filter's line.
+//! What lies over a screen: the help, the menus, the filter's line, a text that was sent.
 
 use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -9,6 +9,7 @@ use tui_input::backend::crossterm::EventHandler;
 
 use super::action::{ACTIONS, Action, Scope};
 use super::app::App;
+use super::clipboard::Copied;
 use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
 use super::filter::{FIELDS, Filter, FilterError, STATES, SYNTAX};
@@ -17,7 +18,7 @@ use super::screens::gpu_columns::GPU_COLUMNS;
 use super::screens::{Screen, moved};
 use super::signal_menu::SignalMenu;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
+use super::widgets::cells::{columns, put, put_all, put_right, wrap_anywhere, wrap_words};
 use super::widgets::scroll::Scroll;
 use super::widgets::table::{mark, scrolled};
 use crate::source::Request;
@@ -33,6 +34,8 @@ pub enum Overlay {
     },
     Signal(SignalMenu),
     Columns(ColumnMenu),
+    /// What was sent to the clipboard, which may not have taken it: to be marked by hand.
+    Sent(Copied),
     Filter {
         input: Input,
         before: Filter,
@@ -144,7 +147,7 @@ impl Overlay {
                     *cursor = at;
                 }
             }
-            (Self::Filter { .. }, _) => {}
+            (Self::Filter { .. } | Self::Sent(_), _) => {}
         }
         After::Open
     }
@@ -154,6 +157,7 @@ impl Overlay {
             Self::Help { scroll } => draw_help(app, screen, scroll, area, buffer),
             Self::Signal(menu) => menu.draw(app, area, buffer),
             Self::Columns(menu) => menu.draw(app, area, buffer),
+            Self::Sent(copied) => draw_sent(app, copied, area, buffer),
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
             Self::Filter { input, wrong, .. } => {
                 draw_filter(app, input, wrong.as_ref(), area, buffer);
@@ -325,6 +329,57 @@ fn draw_help(app: &App, screen: &dyn Screen, scroll: &Scroll, area: Rect, buffer
             inner.width.saturating_sub(names),
             theme.style(Role::Text),
         );
+    }
+}
+
+/// The text from the first column to the last, so that marking it takes nothing along; above the footer.
+fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
+    let width = usize::from(area.width.max(1));
+    let rows: Vec<String> = copied
+        .text
+        .split('\n')
+        .flat_map(|line| wrap_anywhere(line, width))
+        .collect();
+    let height = u16::try_from(rows.len() + 2)
+        .unwrap_or(u16::MAX)
+        .min(area.height.saturating_sub(1));
+    let panel = Rect {
+        y: area.bottom().saturating_sub(height + 1),
+        height,
+        ..area
+    };
+    Clear.render(panel, buffer);
+    let (theme, end) = (&app.theme, panel.bottom());
+    let rule = theme.glyphs.rule.repeat(width);
+    for y in [panel.y, end.saturating_sub(1)] {
+        put(buffer, area.x, y, &rule, area.width, theme.style(Role::Dim));
+    }
+    let title = format!(" {} ", copied.what);
+    put(
+        buffer,
+        area.x + 2,
+        panel.y,
+        &title,
+        area.width,
+        theme.style(Role::Title),
+    );
+    let more = rows
+        .len()
+        .saturating_sub(usize::from(height.saturating_sub(2)));
+    let close = match more {
+        0 => " any key closes ".into(),
+        more => format!(" {more} more lines were sent  any key closes "),
+    };
+    put_right(
+        buffer,
+        area.x,
+        area.right(),
+        end.saturating_sub(1),
+        &close,
+        theme.style(Role::Key),
+    );
+    for (y, row) in (panel.y + 1..end.saturating_sub(1)).zip(&rows) {
+        put(buffer, area.x, y, row, area.width, theme.style(Role::Text));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The stack of screens and what lies over them: takes keys, gives orders, draws the whole.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -7,8 +9,10 @@ use ratatui::layout::{Position, Rect};
 use super::action::Action;
 use super::app::App;
 use super::chrome::{self, Hint};
+use super::clipboard::Copied;
 use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
+use super::copying;
 use super::filter::Filter;
 use super::overlay::{After, Overlay, orders};
 use super::screens::overview::Overview;
@@ -17,18 +21,22 @@ use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
 use super::widgets::cells::keep_shown;
 use super::widgets::scroll::Scroll;
+use crate::model::document::{Document, EndedProcess, Shown};
+use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::GpuUuid;
 use crate::source::{Play, Request};
 
 /// What the loop has to do after a key, beside drawing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Outcome {
     Stay,
     Leave,
     Suspend,
     Redraw,
+    Copy(Copied),
+    Write(Box<Document>),
 }
 
 pub struct View {
@@ -108,6 +116,13 @@ impl View {
             Action::Redraw => return Outcome::Redraw,
             _ => {}
         }
+        // It only lies there: what the key means is done all the same.
+        if let Some(Overlay::Sent(_)) = self.overlay {
+            self.overlay = None;
+            if matches!(action, Action::Back | Action::Quit) {
+                return Outcome::Stay;
+            }
+        }
         if let Some(overlay) = &mut self.overlay {
             let after = overlay.act(action, app);
             requests.extend(self.after(after));
@@ -164,10 +179,46 @@ impl View {
             Action::Invert => app.set_sort(app.sort, !app.inverted),
             Action::ZoomIn => app.zoom_by(-1),
             Action::ZoomOut => app.zoom_by(1),
+            Action::Copy => return self.copy(app),
+            Action::Write => return Outcome::Write(Box::new(self.document(app))),
             Action::Density => app.density = app.density.other(),
             other => play(other, app, requests),
         }
         Outcome::Stay
+    }
+
+    /// What the screen says it is about, else the process or the group under the cursor.
+    fn copy(&mut self, app: &mut App) -> Outcome {
+        let screen = self.top();
+        let copied = screen
+            .copied(app)
+            .or_else(|| screen.process(app).map(copying::process))
+            .or_else(|| screen.group(app).map(|group| copying::group(group, app)));
+        let Some(copied) = copied else {
+            app.message = Some("there is nothing to copy here: the cursor is on nothing".into());
+            return Outcome::Stay;
+        };
+        self.overlay = Some(Overlay::Sent(copied.clone()));
+        Outcome::Copy(copied)
+    }
+
+    /// What is on screen, as data.
+    fn document(&self, app: &App) -> Document {
+        let screen = self.top();
+        let pool = screen.map(app);
+        let is_shown = |map: &&Arc<PoolMap>| Some((map.process, map.ordinal)) == pool;
+        let ended = app.ended.iter().map(|ended| EndedProcess {
+            key: ended.key,
+            time: ended.time,
+            exit: ended.exit.clone(),
+        });
+        let shown = Shown {
+            id: screen.def().id,
+            recording: app.recording.as_ref().map(|r| r.name.clone()),
+            map: app.map.as_ref().filter(is_shown).cloned(),
+            ended: ended.collect(),
+        };
+        Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
     }
 
     fn open_signals(&mut self, signal: Signal, app: &mut App) {

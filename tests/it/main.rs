@@ -49,6 +49,8 @@ mod terminal_harness;
 mod terminal_paths;
 mod themes;
 #[cfg(target_os = "linux")]
+mod tmux;
+#[cfg(target_os = "linux")]
 mod torch_dump;
 #[cfg(target_os = "linux")]
 mod torch_live;

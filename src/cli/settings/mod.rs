@@ -34,8 +34,10 @@ pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::model::spelling::instead_of;
 use crate::model::text::quoted;
 use crate::model::units::Millis;
+use crate::tui::Outside;
 use crate::tui::app::{App, Recording};
 use crate::tui::chrome::interval_words;
+use crate::tui::clipboard::Clipboard;
 use crate::tui::colours::Colours;
 use crate::tui::density::{DENSITIES, Density};
 use crate::tui::keymap::{Binding, DEFAULT, Keymap};
@@ -52,6 +54,7 @@ pub struct Settings {
     pub mouse: bool,
     /// No signal is sent to any process.
     pub readonly: bool,
+    clipboard: Clipboard,
     theme_name: String,
     written: Written,
 }
@@ -93,6 +96,7 @@ impl Settings {
             density: density(&written)?,
             mouse: written.switch(&MOUSE).unwrap_or(true),
             readonly: written.switch(&READONLY).unwrap_or(false),
+            clipboard: terminal.clipboard(),
             theme_name,
             written,
         })
@@ -105,6 +109,14 @@ impl Settings {
         app.mouse = self.mouse;
         app.readonly = self.readonly;
         app
+    }
+
+    /// What keys reach outside the program.
+    pub fn outside(&self) -> Outside {
+        Outside {
+            clipboard: self.clipboard,
+            directory: PathBuf::from("."),
+        }
     }
 
     /// Every setting as it holds, as TOML would have it, and where it was written.
@@ -202,6 +214,7 @@ mod tests {
                 colorterm: colorterm.into(),
                 term: term.into(),
                 locale: locale.into(),
+                tmux: false,
             }
         };
         let table = [

@@ -15,6 +15,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
+use super::clipboard::Copied;
 use super::groups::Group;
 use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
@@ -60,6 +61,11 @@ pub trait Screen {
 
     /// The group that the cursor is on.
     fn group<'a>(&self, _app: &'a App) -> Option<&'a Group> {
+        None
+    }
+
+    /// What is worth pasting elsewhere, beside the process or the group that the cursor is on.
+    fn copied(&self, _app: &App) -> Option<Copied> {
         None
     }
 

@@ -17,6 +17,8 @@ use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::copying;
 use crate::tui::groups::{Group, Line};
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
@@ -499,6 +501,12 @@ impl Screen for Overview {
 
     fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {
         app.lines.get(self.process_cursor(app)?)?.group()
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        let on_gpu = self.process_cursor(app).is_none();
+        let gpu = app.frame.gpus.get(self.cursor).filter(|_| on_gpu);
+        gpu.map(copying::gpu)
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -17,6 +17,8 @@ use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::copying;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::bar;
@@ -263,6 +265,13 @@ impl Screen for GpuScreen {
         (self.pane == Pane::Processes)
             .then(|| here.nth(at))
             .flatten()
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        match self.process(app) {
+            Some(_) => None,
+            None => self.gpu(app).map(copying::gpu),
+        }
     }
 
     fn footer(&self) -> &'static [Action] {

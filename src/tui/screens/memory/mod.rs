@@ -5,6 +5,7 @@
 //! of the screen leave from below when there is little room; in a pane too small for any of them it is a few lines.
 
 mod accounting;
+mod copied;
 mod figures;
 mod fits;
 mod headline;
@@ -37,6 +38,7 @@ use crate::model::units::GpuUuid;
 use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
 use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Theme;
@@ -168,6 +170,19 @@ impl MemoryScreen {
             .copied()
     }
 
+    fn shown<'a>(&'a self, app: &'a App, pool: &'a Pool, wide: bool) -> Shown<'a> {
+        Shown {
+            screen: self,
+            app,
+            theme: &app.theme,
+            pool,
+            gpu: pools::gpu_of(&app.frame, pool),
+            notes: app.pool_notes(self.process, pool.ordinal),
+            figures: Figures::of(&app.frame, pool, self.read.as_ref()),
+            wide,
+        }
+    }
+
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let mut rows = app.all_rows.iter().filter(|r| r.id().key == self.process);
         let first = rows.clone().next();
@@ -205,17 +220,7 @@ impl Screen for MemoryScreen {
         let Some(pool) = self.pool(app) else {
             return without::draw(self, app, area, buffer);
         };
-        let figures = Figures::of(&app.frame, pool, self.read.as_ref());
-        let view = Shown {
-            screen: self,
-            app,
-            theme: &app.theme,
-            pool,
-            gpu: pools::gpu_of(&app.frame, pool),
-            notes: app.pool_notes(self.process, pool.ordinal),
-            figures,
-            wide: area.width >= 96,
-        };
+        let view = self.shown(app, pool, area.width >= 96);
         if area.height < 12 || area.width < 60 {
             view.small(area, buffer);
         } else {
@@ -283,6 +288,10 @@ impl Screen for MemoryScreen {
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         self.row(app)
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        Some(self.shown(app, self.pool(app)?, true).copied())
     }
 
     fn footer(&self) -> &'static [Action] {
