@@ -6,18 +6,12 @@
 //!   as its option `set-clipboard` lets it (tmux 3.2; an older one gets the buffer alone);
 //! - else the escape sequence OSC 52 asks the terminal for it, which many take, some ask about and some ignore.
 
-use std::io::{self, Read, Write};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
+use super::tmux;
 use crate::model::text::visible;
 
 /// Enough for any command line; xterm takes no more than some 70 KB, others less.
 const MOST_BYTES: usize = 8 << 10;
 const MOST_LINE: usize = 4096;
-/// How long tmux may take.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a key copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,72 +51,13 @@ pub enum Clipboard {
 
 /// Hands the text to tmux and waits for it, so not for the UI's task; returns what to tell the user.
 pub fn send_to_tmux(copied: &Copied) -> String {
-    match load(&["load-buffer", "-w", "-"], &copied.text) {
-        Ok(()) => "sent to tmux (prefix ] pastes it) and on to its terminal".into(),
+    match tmux::run(&["load-buffer", "-w", "-"], &copied.text) {
+        Ok(_) => "sent to tmux (prefix ] pastes it) and on to its terminal".into(),
         // Before 3.2 there was no -w.
-        Err(why) => match load(&["load-buffer", "-"], &copied.text) {
-            Ok(()) => "sent to tmux (prefix ] pastes it), too old to tell its terminal".into(),
+        Err(why) => match tmux::run(&["load-buffer", "-"], &copied.text) {
+            Ok(_) => "sent to tmux (prefix ] pastes it), too old to tell its terminal".into(),
             Err(_) => format!("not sent, mark the text by hand: {why}"),
         },
-    }
-}
-
-/// # Errors
-/// A clause: what tmux said, or why there was nobody to say it.
-fn load(args: &[&str], text: &str) -> Result<(), String> {
-    let command = format!("tmux {}", args.join(" "));
-    let failed = |error: io::Error| format!("`{command}`: {error}");
-    let mut child = Command::new("tmux")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    // Far less than a pipe holds, so this waits for nobody; the pipe's end is the text's end.
-    let written = child
-        .stdin
-        .take()
-        .map(|mut pipe| pipe.write_all(text.as_bytes()));
-    let Some(status) = wait(&mut child).map_err(failed)? else {
-        return Err(format!(
-            "`{command}` has not answered for {} s",
-            PATIENCE.as_secs()
-        ));
-    };
-    if status.success() && written.is_some_and(|written| written.is_ok()) {
-        return Ok(());
-    }
-    let mut said = [0; 200];
-    let length = child
-        .stderr
-        .take()
-        .and_then(|mut pipe| pipe.read(&mut said).ok())
-        .unwrap_or(0);
-    let said = visible(said[..length].trim_ascii(), 100);
-    Err(format!(
-        "`{command}`: {}",
-        if said.is_empty() {
-            status.to_string()
-        } else {
-            said
-        }
-    ))
-}
-
-/// Its end; `None` for one that was killed because it took too long.
-fn wait(child: &mut Child) -> io::Result<Option<std::process::ExitStatus>> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        thread::sleep(Duration::from_millis(5));
     }
 }
 

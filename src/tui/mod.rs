@@ -15,6 +15,7 @@ pub mod density;
 pub mod errands;
 pub mod filter;
 pub mod groups;
+pub mod help;
 pub mod keymap;
 pub mod overlay;
 pub mod palette;
@@ -29,6 +30,7 @@ pub mod stacks;
 pub mod tags;
 pub mod terminal;
 pub mod theme;
+pub mod tmux;
 pub mod view;
 pub mod widgets;
 
@@ -107,6 +109,7 @@ pub async fn run(mut app: App, mut source: Source, outside: Outside) -> io::Resu
             update = source.next(), if source_open => Wake::Source(update),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
+        view.resize(terminal.area());
         match wake {
             Wake::Draw => {
                 if terminal

@@ -14,13 +14,13 @@ use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
 use super::copying;
 use super::filter::Filter;
+use super::help::Help;
 use super::overlay::{After, Overlay, orders};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
 use super::widgets::cells::keep_shown;
-use super::widgets::scroll::Scroll;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
@@ -43,6 +43,8 @@ pub struct View {
     stack: Vec<Box<dyn Screen>>,
     overlay: Option<Overlay>,
     focus: Option<GpuUuid>,
+    /// What there was to draw on last.
+    area: Rect,
     /// The map that was asked for, and with which frame.
     map: (Option<(ProcessKey, u32)>, u64),
 }
@@ -66,6 +68,7 @@ impl View {
             stack: vec![screen],
             overlay: None,
             focus: None,
+            area: Rect::default(),
             map: (None, 0),
         }
     }
@@ -158,9 +161,7 @@ impl View {
             }
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),
             Action::Help => {
-                self.overlay = Some(Overlay::Help {
-                    scroll: Scroll::default(),
-                });
+                self.overlay = Some(Overlay::Help(Help::default()));
             }
             Action::Sort => self.overlay = Some(Overlay::sort(app)),
             Action::Filter => self.overlay = Some(Overlay::filter(app)),
@@ -205,7 +206,7 @@ impl View {
     /// What is on screen, as data.
     fn document(&self, app: &App) -> Document {
         let screen = self.top();
-        let pool = screen.map(app);
+        let pool = self.shown_map(app);
         let is_shown = |map: &&Arc<PoolMap>| Some((map.process, map.ordinal)) == pool;
         let ended = app.ended.iter().map(|ended| EndedProcess {
             key: ended.key,
@@ -254,6 +255,11 @@ impl View {
         }
     }
 
+    /// Says what there is to draw on, which decides what a screen has to ask for.
+    pub fn resize(&mut self, area: Rect) {
+        self.area = area;
+    }
+
     /// Tells every screen that the app has changed, and gathers what they now want of the source.
     pub fn follow(&mut self, app: &App) -> Vec<Request> {
         let mut requests = Vec::new();
@@ -270,38 +276,53 @@ impl View {
         requests
     }
 
+    /// The pool whose map is on screen.
+    fn shown_map(&self, app: &App) -> Option<(ProcessKey, u32)> {
+        self.top().map(app, self.body(app, self.area))
+    }
+
     /// The map of the screen on top: asked for when it changes, and again with every frame while there is one.
     fn wanted_map(&mut self, app: &App) -> Option<Request> {
-        let wanted = (self.top().map(app), app.frame.seq);
+        let wanted = (self.shown_map(app), app.frame.seq);
         let again = wanted.0.is_some() && wanted.1 != self.map.1;
         let ask = again || wanted.0 != self.map.0;
         self.map = wanted;
         ask.then_some(Request::Map(wanted.0))
     }
 
-    /// The lines above a screen; returns what is left for it, without the footer.
-    fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Rect {
-        let small = is_small(area);
-        // The first screen brings its own headline when it is small.
-        let header = u16::from(!(small && self.stack.len() == 1));
+    /// The rows of the headline; the first screen brings its own when it is small.
+    fn header_rows(&self, area: Rect) -> u16 {
+        u16::from(!(is_small(area) && self.stack.len() == 1))
+    }
+
+    /// What is left for the screen between the lines above it and the footer.
+    fn body(&self, app: &App, area: Rect) -> Rect {
+        let reason = match is_small(area) {
+            true => 0,
+            false => chrome::reason_lines(app, area.width).len(),
+        };
+        let above = self.header_rows(area) + u16::try_from(reason).unwrap_or(0);
+        let footer = u16::from(!is_small(area));
+        Rect {
+            y: area.y + above,
+            height: area.height.saturating_sub(above + footer),
+            ..area
+        }
+    }
+
+    /// The lines above a screen.
+    fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let header = self.header_rows(area);
         if header > 0 {
             chrome::header(app, Rect { height: 1, ..area }, buffer);
         }
-        let below = Rect {
-            y: area.y + header,
-            height: 1,
-            ..area
-        };
-        let reason = if small {
-            0
-        } else {
-            chrome::reason(app, below, buffer)
-        };
-        let footer = u16::from(!small);
-        Rect {
-            y: area.y + header + reason,
-            height: area.height.saturating_sub(header + reason + footer),
-            ..area
+        if !is_small(area) {
+            let below = Rect {
+                y: area.y + header,
+                height: area.height - header,
+                ..area
+            };
+            chrome::reason(app, below, buffer);
         }
     }
 
@@ -326,7 +347,7 @@ impl View {
         let action = match mouse.kind {
             MouseEventKind::ScrollUp => Some(Action::Up),
             MouseEventKind::ScrollDown => Some(Action::Down),
-            MouseEventKind::Down(MouseButton::Left) if self.overlay.is_none() => {
+            MouseEventKind::Down(MouseButton::Left) => {
                 let action = self.click(Position::new(mouse.column, mouse.row), area, app);
                 app.message = None;
                 action
@@ -340,11 +361,13 @@ impl View {
 
     /// What the press is to do beside moving the cursor.
     fn click(&mut self, place: Position, area: Rect, app: &mut App) -> Option<Action> {
-        // Drawn to nowhere: only where things stand is asked.
-        let nowhere = &mut Buffer::empty(area);
-        let body = self.surround(app, area, nowhere);
+        if let Some(overlay) = &mut self.overlay {
+            return overlay.click(place, area);
+        }
+        let body = self.body(app, area);
         if !is_small(area) && place.y + 1 == area.bottom() {
-            let hints = self.footer(app, area, nowhere);
+            // Drawn to nowhere: only where the keys stand is asked.
+            let hints = self.footer(app, area, &mut Buffer::empty(area));
             let hit = hints.iter().find(|hint| hint.columns.contains(&place.x));
             return hit.map(|hint| hint.action);
         }
@@ -365,7 +388,8 @@ impl View {
             return;
         }
         let screen = self.top();
-        let body = self.surround(app, area, buffer);
+        self.surround(app, area, buffer);
+        let body = self.body(app, area);
         let footer = u16::from(!is_small(area));
         if body.height > 0 {
             screen.draw(app, body, buffer);

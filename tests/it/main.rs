@@ -17,7 +17,11 @@ mod fake_nvml;
 mod fake_nvml_abi;
 mod filter;
 #[cfg(target_os = "linux")]
+mod frame_bytes;
+#[cfg(target_os = "linux")]
 mod groups;
+#[cfg(target_os = "linux")]
+mod help;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod layers;
@@ -26,6 +30,8 @@ mod machine;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+#[cfg(target_os = "linux")]
+mod outside;
 mod pictures;
 mod pooled;
 mod recording;

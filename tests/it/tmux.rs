@@ -1,6 +1,8 @@
 //! gputop in a real tmux, where people keep it open: as tmux comes, and with `set -g mouse on`.
 //!
 //! Every server is a test's own, on a socket in a temporary directory, and ends with the test.
+// The figure, and what was skipped, is what one reads there.
+#![allow(clippy::print_stdout)]
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -296,6 +298,27 @@ fn the_mouse_of_a_terminal_in_front_of_tmux_reaches_it() {
     terminal.send("\x02d");
     terminal.wait_exit();
     tmux.leave();
+}
+
+#[test]
+fn doctor_says_what_tmux_takes_away() {
+    let Some(tmux) = Tmux::start("set -g status off\n") else {
+        return;
+    };
+    let program = env!("CARGO_BIN_EXE_gputop");
+    tmux.keys(&[
+        "-l",
+        &format!("clear; {program} doctor | grep -A1 clipboard"),
+    ]);
+    tmux.keys(&["Enter"]);
+    tmux.wait_for(
+        |screen| screen.contains("set-clipboard external"),
+        "the option",
+    );
+    tmux.wait_for(
+        |screen| screen.contains("no terminal in front of it"),
+        "that nobody is attached",
+    );
 }
 
 #[test]

@@ -44,8 +44,8 @@ pub trait Screen {
         None
     }
 
-    /// The pool whose map this screen shows: its process and the device's number inside it.
-    fn map(&self, _app: &App) -> Option<(ProcessKey, u32)> {
+    /// The pool whose map this screen shows in `body`: its process and the device's number inside it.
+    fn map(&self, _app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
         None
     }
 

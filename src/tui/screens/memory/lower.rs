@@ -54,7 +54,7 @@ impl Shown<'_> {
 
     /// Map and histogram side by side, or the one of them that is chosen.
     fn blocks(&self, read: &Read, pane: Pane, area: Rect, buffer: &mut Buffer) {
-        let line = u16::from(area.height >= 4);
+        let line = u16::from(area.height >= 4 && !self.screen.lies_below);
         let under = Rect {
             y: area.bottom() - line,
             height: line,

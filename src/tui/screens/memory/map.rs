@@ -39,7 +39,8 @@ impl Shown<'_> {
             theme.style(Role::Dim),
         );
         let offset = scrolled(cursor.row, layout.rows(), usize::from(cells.height));
-        layout.draw(&read.map, offset, Some(cursor), cells, buffer, theme);
+        let marked = (!self.screen.lies_below).then_some(cursor);
+        layout.draw(&read.map, offset, marked, cells, buffer, theme);
         if under.height > 0 {
             self.under(read, &layout, cursor, under, buffer);
         }

@@ -118,11 +118,18 @@ pub struct MemoryScreen {
     scroll: usize,
     /// The Python stack is to be asked for.
     ask_stack: bool,
+    /// It lies below other things and takes no keys: no cursor in the map.
+    lies_below: bool,
     /// The newest map of this pool.
     read: Option<Read>,
 }
 
 impl MemoryScreen {
+    /// Whose memory it shows.
+    pub fn process_key(&self) -> ProcessKey {
+        self.process
+    }
+
     pub fn new(id: RowId) -> Self {
         Self {
             process: id.key,
@@ -132,6 +139,7 @@ impl MemoryScreen {
             cursor: Cursor::default(),
             scroll: 0,
             ask_stack: false,
+            lies_below: false,
             read: None,
         }
     }
@@ -141,6 +149,14 @@ impl MemoryScreen {
         rows.iter()
             .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(gpu))
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
+    }
+
+    /// As a part of another screen, which has the keys.
+    pub fn below(id: RowId) -> Self {
+        Self {
+            lies_below: true,
+            ..Self::new(id)
+        }
     }
 
     /// The process's pools, by their number inside it.
@@ -282,7 +298,7 @@ impl Screen for MemoryScreen {
         std::mem::take(&mut self.ask_stack).then_some(Request::Stacks(self.process))
     }
 
-    fn map(&self, app: &App) -> Option<(ProcessKey, u32)> {
+    fn map(&self, app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
         Some((self.process, self.pool(app)?.ordinal))
     }
 
