@@ -21,7 +21,9 @@ use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::{
+    KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
 use ratatui::layout::Rect;
 
 const MIB: u64 = 1 << 20;
@@ -636,6 +638,45 @@ fn the_cursor_walks_the_map_and_says_what_is_under_it() {
         "the_cursor_walks_the_map_and_says_what_is_under_it",
         seen.join("\n")
     );
+}
+
+#[test]
+fn a_press_on_the_map_goes_to_that_cell() {
+    let mut app = app(true, true);
+    let area = Rect::new(0, 0, 100, 30);
+    let mut view = after(&mut app, "M");
+    let under = |view: &View, app: &App| {
+        let text = text_of(&drawn(view, app, area.width, area.height));
+        let line = |from: &str| text.lines().position(|line| line.starts_with(from));
+        let map = line(" MAP").unwrap();
+        (map, text.lines().nth(28).unwrap().trim().to_owned())
+    };
+    let (map, before) = under(&view, &app);
+    assert!(before.starts_with("7f2a00000000"), "{before}");
+    let mut press_at = |column, row: usize| {
+        let mouse = MouseEvent {
+            kind: MouseEventKind::Down(MouseButton::Left),
+            column,
+            row: row.try_into().unwrap(),
+            modifiers: KeyModifiers::NONE,
+        };
+        view.mouse(mouse, area, &mut app);
+        under(&view, &app).1
+    };
+    // The third row, its first cell, and the third: 64 MiB further on.
+    let first = press_at(8, map + 3);
+    assert!(
+        first.starts_with("7f2c00000000") && first.contains(" +0B"),
+        "{first}"
+    );
+    let third = press_at(10, map + 3);
+    assert!(
+        third.starts_with("7f2c00000000") && third.contains(" +64M"),
+        "{third}"
+    );
+    // Beside the cells nothing moves.
+    assert_eq!(press_at(80, map + 3), third);
+    assert_eq!(press_at(2, map + 3), third);
 }
 
 #[test]

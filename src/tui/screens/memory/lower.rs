@@ -67,7 +67,7 @@ impl Shown<'_> {
         if area.width < 76 {
             match pane {
                 Pane::Histogram => {
-                    histogram::draw(&read.fragmentation.histogram, area, buffer, self.theme);
+                    self.histogram(read, area, buffer);
                 }
                 _ => self.map(read, area, under, buffer),
             }
@@ -84,6 +84,11 @@ impl Shown<'_> {
             width: right,
             ..area
         };
-        histogram::draw(&read.fragmentation.histogram, right, buffer, self.theme);
+        self.histogram(read, right, buffer);
+    }
+
+    fn histogram(&self, read: &Read, area: Rect, buffer: &mut Buffer) {
+        self.remember(Pane::Histogram, area, 0);
+        histogram::draw(&read.fragmentation.histogram, area, buffer, self.theme);
     }
 }

@@ -22,14 +22,15 @@ mod title;
 mod under;
 mod without;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use self::figures::Figures;
 use self::read::Read;
-use super::{Screen, ScreenDef, Step, moved};
+use super::{Hit, Screen, ScreenDef, Step, moved};
 use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
@@ -42,7 +43,7 @@ use crate::tui::clipboard::Copied;
 use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Theme;
-use crate::tui::widgets::segment_map::Cursor;
+use crate::tui::widgets::segment_map::{Cursor, cell_at};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
@@ -106,6 +107,15 @@ enum Pane {
     Metrics,
 }
 
+/// Where a part was drawn last, which a press of the mouse must know.
+#[derive(Debug, Clone, Copy)]
+struct Drawn {
+    pane: Pane,
+    area: Rect,
+    /// The first row in it.
+    first: usize,
+}
+
 #[derive(Debug)]
 pub struct MemoryScreen {
     process: ProcessKey,
@@ -120,6 +130,7 @@ pub struct MemoryScreen {
     ask_stack: bool,
     /// It lies below other things and takes no keys: no cursor in the map.
     lies_below: bool,
+    drawn: RefCell<Vec<Drawn>>,
     /// The newest map of this pool.
     read: Option<Read>,
 }
@@ -140,6 +151,7 @@ impl MemoryScreen {
             scroll: 0,
             ask_stack: false,
             lies_below: false,
+            drawn: RefCell::default(),
             read: None,
         }
     }
@@ -236,6 +248,7 @@ impl Screen for MemoryScreen {
         let Some(pool) = self.pool(app) else {
             return without::draw(self, app, area, buffer);
         };
+        self.drawn.borrow_mut().clear();
         let view = self.shown(app, pool, area.width >= 96);
         if area.height < 12 || area.width < 60 {
             view.small(area, buffer);
@@ -271,6 +284,22 @@ impl Screen for MemoryScreen {
             }
         }
         Step::Stay
+    }
+
+    /// On a cell of the map the cursor goes there; on another part, the keys do.
+    fn click(&mut self, _app: &App, place: Position, _body: Rect) -> Hit {
+        let drawn = self.drawn.get_mut().iter();
+        let hit = drawn.rev().find(|drawn| drawn.area.contains(place));
+        let Some(Drawn { pane, area, first }) = hit.copied() else {
+            return Hit::Nothing;
+        };
+        self.pane = pane;
+        let layout = self.read.as_ref().and_then(Read::drawn);
+        if let (Pane::Map, Some(layout), Some(x)) = (pane, layout, cell_at(area, place.x)) {
+            let row = first + usize::from(place.y - area.y);
+            self.cursor = layout.nearest(Cursor { row, x });
+        }
+        Hit::Row
     }
 
     fn follow(&mut self, app: &App) {
@@ -317,13 +346,21 @@ impl Screen for MemoryScreen {
             Action::NextPane,
             Action::NextGpu,
             Action::Stack,
-            Action::ZoomOut,
+            Action::Copy,
             Action::Help,
+            Action::ZoomOut,
         ]
     }
 
     fn def(&self) -> &'static ScreenDef {
         &DEF
+    }
+}
+
+impl Shown<'_> {
+    fn remember(&self, pane: Pane, area: Rect, first: usize) {
+        let drawn = Drawn { pane, area, first };
+        self.screen.drawn.borrow_mut().push(drawn);
     }
 }
 
