@@ -41,6 +41,7 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
     Ok(top::leave(runtime()?.block_on(tui::run(
         app,
         source,
+        settings.outside(),
         Desk::unserved(),
     ))?))
 }

@@ -1,5 +1,7 @@
 //! `gputop doctor`: every capability on this machine: works or does not, why, and what this user can do about it.
 
+mod terminal;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -7,7 +9,7 @@ use color_eyre::Result;
 use serde::Serialize;
 
 use super::print;
-use super::settings::{Place, Settings, SharedArgs, TerminalEnvironment};
+use super::settings::{Place, SettingError, Settings, SharedArgs};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
@@ -23,7 +25,7 @@ pub struct Args {
 }
 
 /// One thing that works here or does not.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Check {
     /// A noun phrase: `NVIDIA driver`.
     name: &'static str,
@@ -59,15 +61,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
     let (driver, costs) = check_driver();
     let works = driver.works;
+    let settings = Settings::read(shared, None);
     let report = Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
-        checks: vec![
-            driver,
-            check_namespace(),
-            check_terminal(),
-            check_configuration(shared),
-        ],
+        checks: [
+            vec![driver, check_namespace()],
+            terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),
+            vec![check_configuration(shared, settings.err())],
+        ]
+        .concat(),
         schedule: GROUPS
             .iter()
             .map(|group| Call {
@@ -178,38 +181,7 @@ fn check_namespace() -> Check {
     }
 }
 
-fn check_terminal() -> Check {
-    let environment = TerminalEnvironment::read();
-    let size =
-        crossterm::terminal::size().map_or("no terminal".into(), |(w, h)| format!("{w}x{h}"));
-    let ascii = !environment.is_utf8();
-    let glyphs = if ascii {
-        "ASCII, since the locale is not UTF-8"
-    } else {
-        "UTF-8"
-    };
-    let palette = environment.palette().def().name;
-    let mut fix = Vec::new();
-    if ascii {
-        fix.push("export LC_ALL=C.UTF-8".into());
-    }
-    if environment.colorterm.is_empty() && !environment.term.is_empty() {
-        fix.push("export COLORTERM=truecolor    (if the terminal can show 24-bit colour)".into());
-    }
-    let found = format!(
-        "{size}, TERM={}, colours: {palette}, characters: {glyphs}",
-        environment.term
-    );
-    Check {
-        name: "terminal",
-        works: super::settings::has_terminal(),
-        found,
-        fix,
-    }
-}
-
-fn check_configuration(shared: &SharedArgs) -> Check {
-    let wrong = Settings::read(shared, None).err();
+fn check_configuration(shared: &SharedArgs, wrong: Option<SettingError>) -> Check {
     let place = Place::find(shared.config.as_deref());
     let found = match (&wrong, place) {
         (Some(wrong), _) => wrong.to_string(),

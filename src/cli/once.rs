@@ -9,6 +9,7 @@ use color_eyre::eyre::{OptionExt, bail};
 use super::settings::{Settings, agent_options, has_terminal};
 use super::{print, runtime, top};
 use crate::export;
+use crate::model::document::Document;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::reading::Reason;
@@ -45,13 +46,13 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let (hello, frame) = sample.ok_or_eyre("nothing could be collected on this host")?;
     if let Some(why) = top::why_nothing(&frame) {
         if args.json {
-            print(&export::json::frame(&hello, &frame)?)?;
+            print(&Document::new(&hello, frame, None).json()?)?;
         }
         super::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }
     print(&match (args.json, args.csv) {
-        (true, _) => export::json::frame(&hello, &frame)?,
+        (true, _) => Document::new(&hello, frame, None).json()?,
         (_, true) => export::csv::frame(&frame),
         _ => {
             let mut app = settings.app(None);

@@ -59,6 +59,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(top::leave(runtime()?.block_on(tui::run(
         app,
         source,
+        settings.outside(),
         Desk::unserved(),
     ))?))
 }

@@ -55,7 +55,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
         );
     }
     let (desk, service) = desk::serve(settings.keep());
-    let left = runtime.block_on(tui::run(app, source, desk))?;
+    let left = runtime.block_on(tui::run(app, source, settings.outside(), desk))?;
     service.finish();
     Ok(leave(left))
 }

@@ -3,5 +3,4 @@
 pub mod cards;
 pub mod csv;
 pub mod explanation;
-pub mod json;
 pub mod table;

@@ -44,6 +44,8 @@ pub enum Action {
     ScrollBack,
     ScrollForward,
     Density,
+    Copy,
+    Write,
     SkipBack,
     SkipForward,
     StepBack,
@@ -263,6 +265,18 @@ pub const ACTIONS: &[ActionDef] = &[
         "density",
         "density",
         "Leave out of the overview what is no table, or show it again",
+    ),
+    def(
+        Action::Copy,
+        "copy",
+        "copy",
+        "Send to the clipboard what the cursor or the screen is about, through tmux or the terminal (OSC 52)",
+    ),
+    def(
+        Action::Write,
+        "write",
+        "write",
+        "Write what is on screen into a new file here, as JSON: gputop-HOST-DATE.json",
     ),
     def(
         Action::Pause,

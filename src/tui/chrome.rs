@@ -41,7 +41,7 @@ pub fn gpus_words(frame: &Frame) -> String {
 }
 
 /// The job that most processes here belong to.
-fn job_words(frame: &Frame) -> Option<String> {
+pub fn job_words(frame: &Frame) -> Option<String> {
     let processes = &frame.processes.as_ref()?.list;
     let job = processes.iter().find_map(|p| p.job.value())?;
     Some(format!("job {job}"))
@@ -130,30 +130,32 @@ pub fn interval_words(interval: Millis) -> String {
     }
 }
 
-/// Why a recording plays although nobody asked for one: stays as long as it does. Returns the rows it took.
-pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
+/// Why a recording plays although nobody asked for one, which stays in sight as long as it does.
+pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
     let Some(reason) = app.recording.as_ref().and_then(|r| r.reason.as_ref()) else {
-        return 0;
+        return Vec::new();
     };
     let text = format!(
         "What follows is a recording of another machine. Here: {reason} `gputop doctor` says more."
     );
-    let mut rows = 0;
-    for line in wrap_words(&text, usize::from(area.width.saturating_sub(2)).max(20))
-        .iter()
-        .take(3)
-    {
+    let mut lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));
+    lines.truncate(3);
+    lines
+}
+
+/// Those lines, from the top of `area`.
+pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) {
+    let lines = reason_lines(app, area.width);
+    for (y, line) in (area.y..area.bottom()).zip(lines) {
         put(
             buffer,
             area.x + 1,
-            area.y + rows,
-            line,
+            y,
+            &line,
             area.width,
             app.theme.style(Role::Warn),
         );
-        rows += 1;
     }
-    rows
 }
 
 /// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB found no hole  +2  d why`: the incident to look at.

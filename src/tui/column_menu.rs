@@ -1,12 +1,12 @@
 //! The menu of the process table's columns: which are shown while there is room for them.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
 use super::columns::PROCESS_COLUMNS;
-use super::overlay::panel;
+use super::overlay::{panel, panel_place, pressed_row};
 use super::screens::moved;
 use super::theme::Role;
 use super::widgets::cells::{fit, put_all, put_right};
@@ -25,6 +25,11 @@ fn choices() -> Vec<usize> {
     let columns = PROCESS_COLUMNS.iter().enumerate();
     let others = columns.filter(|(_, column)| column.title != KEPT);
     others.map(|(i, _)| i).collect()
+}
+
+/// Columns and rows of the menu's box.
+fn size() -> (u16, u16) {
+    (76, u16::try_from(choices().len() + 2).unwrap_or(u16::MAX))
 }
 
 impl ColumnMenu {
@@ -47,11 +52,19 @@ impl ColumnMenu {
         true
     }
 
+    /// A press on a row shows its column or hides it.
+    pub fn click(&mut self, place: Position, area: Rect) -> Option<Action> {
+        let (width, height) = size();
+        let (_, inner) = panel_place(width, height, area);
+        self.cursor = pressed_row(place, inner, self.cursor, choices().len())?;
+        Some(Action::Open)
+    }
+
     pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
         let choices = choices();
-        let height = u16::try_from(choices.len() + 2).unwrap_or(u16::MAX);
-        let inner = panel("Columns of processes", 76, height, area, app, buffer);
+        let (width, height) = size();
+        let inner = panel("Columns of processes", width, height, area, app, buffer);
         let offset = scrolled(self.cursor, choices.len(), usize::from(inner.height));
         let shown = choices.iter().enumerate().skip(offset);
         for (y, (i, column)) in (inner.y..inner.bottom()).zip(shown) {

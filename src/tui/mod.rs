@@ -6,12 +6,16 @@
 pub mod action;
 pub mod app;
 pub mod chrome;
+pub mod clipboard;
 pub mod colours;
 pub mod column_menu;
 pub mod columns;
+pub mod copying;
 pub mod density;
+pub mod errands;
 pub mod filter;
 pub mod groups;
+pub mod help;
 pub mod incidents;
 pub mod keymap;
 pub mod overlay;
@@ -22,16 +26,19 @@ pub mod role;
 pub mod rows;
 pub mod screens;
 pub mod signal_menu;
+pub mod snapshot_file;
 pub mod stacks;
 pub mod stretch;
 pub mod tags;
 pub mod terminal;
 pub mod theme;
+pub mod tmux;
 pub mod tracks;
 pub mod view;
 pub mod widgets;
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,8 +51,11 @@ use tokio::time::{Instant, sleep_until};
 
 use self::app::App;
 use self::incidents::{Desk, Known};
+use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
+use self::errands::Errands;
 use self::terminal::Terminal;
 use self::view::{Outcome, View};
+use crate::model::document::Document;
 use crate::source::Update;
 use crate::watch::Found;
 use crate::source::stream::Source;
@@ -65,6 +75,14 @@ pub enum Left {
     TerminalGone,
 }
 
+/// What lies around the program that keys reach.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    pub clipboard: Clipboard,
+    /// Where files are written.
+    pub directory: PathBuf,
+}
+
 /// What woke the loop.
 enum Wake {
     Terminal(Option<io::Result<Event>>),
@@ -72,6 +90,8 @@ enum Wake {
     Incidents(Option<Vec<Known>>),
     Found(Found),
     Signal(Signal),
+    /// What became of an errand.
+    Errand(String),
     Draw,
 }
 
@@ -79,11 +99,17 @@ enum Wake {
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn run(mut app: App, mut source: Source, desk: Desk) -> io::Result<Left> {
+pub async fn run(
+    mut app: App,
+    mut source: Source,
+    outside: Outside,
+    desk: Desk,
+) -> io::Result<Left> {
     let mut signals = Signals::listen()?;
     let mut terminal = Terminal::enter(app.mouse)?;
     let mut keys = EventStream::new();
     let mut view = View::default();
+    let mut errands = Errands::default();
     let mut last_draw = Instant::now() - LEAST_PAUSE;
     let (mut pause, mut dirty) = (LEAST_PAUSE, true);
     let (mut source_open, mut desk_open) = (true, true);
@@ -101,11 +127,13 @@ pub async fn run(mut app: App, mut source: Source, desk: Desk) -> io::Result<Lef
             biased;
             signal = signals.next() => Wake::Signal(signal),
             event = keys.next() => Wake::Terminal(event),
+            sentence = errands.next() => Wake::Errand(sentence),
             update = source.next(), if source_open => Wake::Source(update),
             known = incoming.recv(), if desk_open => Wake::Incidents(known),
             found = watch.found() => Wake::Found(found),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
+        view.resize(terminal.area());
         match wake {
             Wake::Draw => {
                 if terminal
@@ -142,6 +170,10 @@ pub async fn run(mut app: App, mut source: Source, desk: Desk) -> io::Result<Lef
                     .for_each(|request| source.send(request));
                 dirty = true;
             }
+            Wake::Errand(sentence) => {
+                app.message = Some(sentence);
+                dirty = true;
+            }
             Wake::Signal(Signal::SIGTSTP) => {
                 suspend(&mut terminal)?;
                 dirty = true;
@@ -158,6 +190,12 @@ pub async fn run(mut app: App, mut source: Source, desk: Desk) -> io::Result<Lef
                     Outcome::Leave => return Ok(Left::ByUser),
                     Outcome::Suspend => suspend(&mut terminal)?,
                     Outcome::Redraw => terminal.redraw()?,
+                    Outcome::Copy(copied) => {
+                        app.message = copy(copied, &outside, &mut terminal, &mut errands)?;
+                    }
+                    Outcome::Write(document) => {
+                        app.message = write(*document, &app, &outside, &mut errands);
+                    }
                 }
                 // Nobody listens where there is no store.
                 for uid in app.incidents.take_opened() {
@@ -192,6 +230,42 @@ fn react(event: Event, area: Rect, app: &mut App, view: &mut View, source: &Sour
         .into_iter()
         .for_each(|request| source.send(request));
     outcome
+}
+
+/// Sends a text on its way; a sentence where that is all there will be.
+fn copy(
+    copied: Copied,
+    outside: &Outside,
+    terminal: &mut Terminal,
+    errands: &mut Errands,
+) -> io::Result<Option<String>> {
+    match outside.clipboard {
+        Clipboard::Tmux => {
+            let work = move || send_to_tmux(&copied);
+            Ok(errands.start("the clipboard", work).err())
+        }
+        Clipboard::Terminal => {
+            terminal.print(&osc52(&copied.text))?;
+            Ok(Some("sent to the terminal (it may ignore it)".into()))
+        }
+    }
+}
+
+/// Sends a document to its file; a sentence when it does not even start.
+fn write(
+    document: Document,
+    app: &App,
+    outside: &Outside,
+    errands: &mut Errands,
+) -> Option<String> {
+    let date = app.theme.clock(app.frame.time, "%Y%m%d-%H%M%S");
+    let stem = snapshot_file::stem(&app.hello.host, &date);
+    let directory = outside.directory.clone();
+    let work = move || match document.json() {
+        Ok(text) => snapshot_file::write(&directory, &stem, &text),
+        Err(error) => format!("nothing was written: {error}"),
+    };
+    errands.start("the file", work).err()
 }
 
 /// Gives the terminal to the shell and stops; goes on when the shell says so.

@@ -1,38 +1,38 @@
-//! What lies over a screen: the help, the sort menu, the filter's line.
+//! What lies over a screen: the help, the menus, the filter's line, a text that was sent.
 
 use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use ratatui::widgets::{Clear, Widget};
 use tui_input::Input;
 use tui_input::backend::crossterm::EventHandler;
 
-use super::action::{ACTIONS, Action, Scope};
+use super::action::Action;
 use super::app::App;
+use super::clipboard::Copied;
 use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
-use super::filter::{FIELDS, Filter, FilterError, STATES, SYNTAX};
-use super::keymap::{is_enter, show_key};
-use super::screens::gpu_columns::GPU_COLUMNS;
+use super::filter::{Filter, FilterError};
+use super::help::Help;
+use super::keymap::is_enter;
 use super::screens::{Screen, moved};
 use super::signal_menu::SignalMenu;
 use super::theme::Role;
-use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
-use super::widgets::scroll::Scroll;
+use super::widgets::cells::{columns, put, put_all, put_right, wrap_anywhere};
 use super::widgets::table::{mark, scrolled};
 use crate::source::Request;
 
 #[derive(Debug)]
 pub enum Overlay {
-    Help {
-        scroll: Scroll,
-    },
+    Help(Help),
     /// The cursor over the columns that can order rows; row 0 is the natural order.
     Sort {
         cursor: usize,
     },
     Signal(SignalMenu),
     Columns(ColumnMenu),
+    /// What was sent to the clipboard, which may not have taken it: to be marked by hand.
+    Sent(Copied),
     Filter {
         input: Input,
         before: Filter,
@@ -83,6 +83,9 @@ impl Overlay {
         if let Self::Signal(menu) = self {
             return menu.type_key(key).map(After::Asks);
         }
+        if let Self::Help(help) = self {
+            return help.type_key(key).then_some(After::Open);
+        }
         let Self::Filter {
             input,
             before,
@@ -129,11 +132,14 @@ impl Overlay {
                     After::Closed
                 };
             }
-            (_, Action::Back | Action::Quit | Action::QuitNow) => return After::Closed,
-            (Self::Help { .. }, Action::Help) => return After::Closed,
-            (Self::Help { scroll }, action) => {
-                scroll.act(action);
+            (Self::Help(help), action) => {
+                return if help.act(action) {
+                    After::Open
+                } else {
+                    After::Closed
+                };
             }
+            (_, Action::Back | Action::Quit | Action::QuitNow) => return After::Closed,
             (Self::Sort { cursor }, Action::Open | Action::Sort) => {
                 let order = orders().get(*cursor).copied().flatten();
                 app.set_sort(order, false);
@@ -144,16 +150,34 @@ impl Overlay {
                     *cursor = at;
                 }
             }
-            (Self::Filter { .. }, _) => {}
+            (Self::Filter { .. } | Self::Sent(_), _) => {}
         }
         After::Open
     }
 
+    /// A press of the mouse: on a row of a menu the cursor goes there and the row is chosen, anywhere it closes what
+    /// only lies there. What it is to do beside that.
+    pub fn click(&mut self, place: Position, area: Rect) -> Option<Action> {
+        match self {
+            Self::Signal(menu) => menu.click(place, area),
+            Self::Columns(menu) => menu.click(place, area),
+            Self::Sort { cursor } => {
+                let (width, height) = sort_size();
+                let (_, inner) = panel_place(width, height, area);
+                *cursor = pressed_row(place, inner, *cursor, orders().len())?;
+                Some(Action::Open)
+            }
+            Self::Sent(_) => Some(Action::Back),
+            Self::Help(_) | Self::Filter { .. } => None,
+        }
+    }
+
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         match self {
-            Self::Help { scroll } => draw_help(app, screen, scroll, area, buffer),
+            Self::Help(help) => help.draw(app, screen, area, buffer),
             Self::Signal(menu) => menu.draw(app, area, buffer),
             Self::Columns(menu) => menu.draw(app, area, buffer),
+            Self::Sent(copied) => draw_sent(app, copied, area, buffer),
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
             Self::Filter { input, wrong, .. } => {
                 draw_filter(app, input, wrong.as_ref(), area, buffer);
@@ -162,7 +186,35 @@ impl Overlay {
     }
 }
 
-/// Clears a box in the middle and draws its edge; returns its inside.
+/// A box in the middle, as large as there is room, and its inside.
+pub fn panel_place(width: u16, height: u16, area: Rect) -> (Rect, Rect) {
+    let (width, height) = (width.min(area.width), height.min(area.height));
+    let rect = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    };
+    if width < 4 || height < 3 {
+        return (rect, rect);
+    }
+    let inner = Rect {
+        x: rect.x + 1,
+        y: rect.y + 1,
+        width: width - 2,
+        height: height - 2,
+    };
+    (rect, inner)
+}
+
+/// Which of the rows of a list inside a box was pressed.
+pub fn pressed_row(place: Position, inner: Rect, cursor: usize, rows: usize) -> Option<usize> {
+    let offset = scrolled(cursor, rows, usize::from(inner.height));
+    let row = offset + usize::from(place.y.checked_sub(inner.y)?);
+    (inner.contains(place) && row < rows).then_some(row)
+}
+
+/// Clears that box and draws its edge; returns its inside.
 pub fn panel(
     title: &str,
     width: u16,
@@ -171,15 +223,10 @@ pub fn panel(
     app: &App,
     buffer: &mut Buffer,
 ) -> Rect {
-    let (width, height) = (width.min(area.width), height.min(area.height));
-    let rect = Rect {
-        x: area.x + (area.width - width) / 2,
-        y: area.y + (area.height - height) / 2,
-        width,
-        height,
-    };
+    let (rect, inner) = panel_place(width, height, area);
+    let width = rect.width;
     Clear.render(rect, buffer);
-    if rect.width < 4 || rect.height < 3 {
+    if inner == rect {
         return rect;
     }
     let border = app.theme.style(Role::Dim);
@@ -194,150 +241,69 @@ pub fn panel(
         width - 2,
         app.theme.style(Role::Title),
     );
-    Rect {
-        x: rect.x + 1,
-        y: rect.y + 1,
-        width: width - 2,
-        height: height - 2,
+    inner
+}
+
+/// The text from the first column to the last, so that marking it takes nothing along; above the footer.
+fn draw_sent(app: &App, copied: &Copied, area: Rect, buffer: &mut Buffer) {
+    let width = usize::from(area.width.max(1));
+    let rows: Vec<String> = copied
+        .text
+        .split('\n')
+        .flat_map(|line| wrap_anywhere(line, width))
+        .collect();
+    let height = u16::try_from(rows.len() + 2)
+        .unwrap_or(u16::MAX)
+        .min(area.height.saturating_sub(1));
+    let panel = Rect {
+        y: area.bottom().saturating_sub(height + 1),
+        height,
+        ..area
+    };
+    Clear.render(panel, buffer);
+    let (theme, end) = (&app.theme, panel.bottom());
+    let rule = theme.glyphs.rule.repeat(width);
+    for y in [panel.y, end.saturating_sub(1)] {
+        put(buffer, area.x, y, &rule, area.width, theme.style(Role::Dim));
     }
-}
-
-/// The lines of the help: keys from ACTIONS, words from the screen and its tables.
-fn help_lines(app: &App, screen: &dyn Screen) -> Vec<(String, String)> {
-    let mut lines = vec![("KEYS".to_owned(), String::new())];
-    for def in ACTIONS {
-        if def.scope == Scope::Recording && app.recording.is_none() {
-            continue;
-        }
-        let keys: Vec<String> = app
-            .keymap
-            .keys(def.action)
-            .iter()
-            .map(|name| show_key(name))
-            .collect();
-        lines.push((keys.join(" "), def.help.to_owned()));
-    }
-    lines.push((String::new(), String::new()));
-    lines.push((
-        format!("WORDS: {}", screen.def().title.to_uppercase()),
-        String::new(),
-    ));
-    lines.extend(
-        screen
-            .def()
-            .words
-            .iter()
-            .map(|(word, text)| ((*word).to_owned(), (*text).to_owned())),
-    );
-    lines.push((String::new(), String::new()));
-    lines.extend(filter_lines());
-    lines.push((String::new(), String::new()));
-    lines.push(("GPU TABLE".to_owned(), String::new()));
-    lines.extend(
-        GPU_COLUMNS
-            .iter()
-            .map(|c| (c.title.to_owned(), c.help.to_owned())),
-    );
-    lines.push((String::new(), String::new()));
-    lines.push(("PROCESS TABLE".to_owned(), String::new()));
-    lines.extend(
-        PROCESS_COLUMNS
-            .iter()
-            .map(|c| (c.title.to_owned(), c.help.to_owned())),
-    );
-    lines
-}
-
-/// What can be typed behind `/`.
-fn filter_lines() -> Vec<(String, String)> {
-    let line = |name: &str, text: &str| (name.to_owned(), text.to_owned());
-    let mut lines = vec![line("FILTER", "")];
-    lines.extend(SYNTAX.iter().map(|(typed, text)| line(typed, text)));
-    lines.extend(FIELDS.iter().map(|field| line(field.example, field.help)));
-    let state = |name| format!("state:{name}");
-    lines.extend(STATES.iter().map(|def| line(&state(def.name), def.help)));
-    lines
-}
-
-fn draw_help(app: &App, screen: &dyn Screen, scroll: &Scroll, area: Rect, buffer: &mut Buffer) {
-    let lines = help_lines(app, screen);
-    let theme = &app.theme;
-    let names: u16 = if area.width >= 60 { 18 } else { 9 };
-    let title = format!("Help: {}", screen.def().title);
-    let inner = panel(
-        &title,
-        100,
-        u16::try_from(lines.len() + 2).unwrap_or(u16::MAX),
-        area,
-        app,
+    let title = format!(" {} ", copied.what);
+    put(
         buffer,
+        area.x + 2,
+        panel.y,
+        &title,
+        area.width,
+        theme.style(Role::Title),
     );
-    let room = usize::from(inner.width.saturating_sub(names));
-    // A sentence that does not fit goes on below, so nothing is cut off.
-    let mut rows: Vec<(String, String)> = Vec::new();
-    for (name, text) in lines {
-        let mut parts = wrap_words(&text, room.max(10)).into_iter();
-        rows.push((name, parts.next().unwrap_or_default()));
-        rows.extend(parts.map(|part| (String::new(), part)));
-    }
-    let last = rows.len().saturating_sub(usize::from(inner.height));
-    let first = scroll.first(rows.len(), usize::from(inner.height));
-    let close = format!(" {} closes ", app.keymap.label(Action::Back));
-    let hint = match last - first {
-        0 => close,
-        more => format!(
-            " {more} more lines: {} {} {close}",
-            app.keymap.label(Action::Down),
-            app.keymap.label(Action::PageDown)
-        ),
+    let more = rows
+        .len()
+        .saturating_sub(usize::from(height.saturating_sub(2)));
+    let close = match more {
+        0 => " any key closes ".into(),
+        more => format!(" {more} more lines were sent  any key closes "),
     };
     put_right(
         buffer,
-        inner.x,
-        inner.right(),
-        inner.bottom(),
-        &hint,
+        area.x,
+        area.right(),
+        end.saturating_sub(1),
+        &close,
         theme.style(Role::Key),
     );
-    for (y, (name, text)) in (inner.y..inner.bottom()).zip(rows.iter().skip(first)) {
-        let role = if text.is_empty() {
-            Role::Title
-        } else {
-            Role::Key
-        };
-        put(
-            buffer,
-            inner.x,
-            y,
-            name,
-            if text.is_empty() {
-                inner.width
-            } else {
-                names - 1
-            },
-            theme.style(role),
-        );
-        put(
-            buffer,
-            inner.x + names,
-            y,
-            text,
-            inner.width.saturating_sub(names),
-            theme.style(Role::Text),
-        );
+    for (y, row) in (panel.y + 1..end.saturating_sub(1)).zip(&rows) {
+        put(buffer, area.x, y, row, area.width, theme.style(Role::Text));
     }
+}
+
+/// Columns and rows of the box of the sort menu.
+fn sort_size() -> (u16, u16) {
+    (40, u16::try_from(orders().len() + 2).unwrap_or(u16::MAX))
 }
 
 fn draw_sort(app: &App, cursor: usize, area: Rect, buffer: &mut Buffer) {
     let orders = orders();
-    let inner = panel(
-        "Order by",
-        40,
-        u16::try_from(orders.len() + 2).unwrap_or(u16::MAX),
-        area,
-        app,
-        buffer,
-    );
+    let (width, height) = sort_size();
+    let inner = panel("Order by", width, height, area, app, buffer);
     let offset = scrolled(cursor, orders.len(), usize::from(inner.height));
     for (y, (i, order)) in (inner.y..inner.bottom()).zip(orders.iter().enumerate().skip(offset)) {
         let title = order.map_or("GPU, then VRAM", |column| PROCESS_COLUMNS[column].title);
@@ -356,7 +322,37 @@ fn draw_sort(app: &App, cursor: usize, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// The line at the bottom that is typed into, with a caret drawn as a reversed cell.
+/// A line that is typed into, with a caret drawn as a reversed cell; returns the caret's column.
+pub fn draw_typed(label: &str, input: &Input, line: Rect, app: &App, buffer: &mut Buffer) -> u16 {
+    Clear.render(line, buffer);
+    let (theme, y) = (&app.theme, line.y);
+    let left = put(buffer, line.x, y, label, line.width, theme.style(Role::Key));
+    let room = usize::from(line.width.saturating_sub(left + 1));
+    let skip = input.visual_scroll(room);
+    let shown: String = input.value().chars().skip(skip).collect();
+    let width = line.width.saturating_sub(left);
+    put(
+        buffer,
+        line.x + left,
+        y,
+        &shown,
+        width,
+        theme.style(Role::Text),
+    );
+    let caret =
+        line.x + left + u16::try_from(input.visual_cursor().saturating_sub(skip)).unwrap_or(0);
+    if caret < line.right() {
+        let cell = Rect {
+            x: caret,
+            width: 1,
+            ..line
+        };
+        buffer.set_style(cell, theme.style(Role::Banner));
+    }
+    caret
+}
+
+/// The line at the bottom.
 fn draw_filter(
     app: &App,
     input: &Input,
@@ -370,40 +366,8 @@ fn draw_filter(
         height: 1,
         ..area
     };
-    Clear.render(line, buffer);
     let theme = &app.theme;
-    let left = put(
-        buffer,
-        area.x,
-        y,
-        " filter: ",
-        area.width,
-        theme.style(Role::Key),
-    );
-    let room = usize::from(area.width.saturating_sub(left + 1));
-    let skip = input.visual_scroll(room);
-    let shown: String = input.value().chars().skip(skip).collect();
-    put(
-        buffer,
-        area.x + left,
-        y,
-        &shown,
-        area.width.saturating_sub(left),
-        theme.style(Role::Text),
-    );
-    let caret =
-        area.x + left + u16::try_from(input.visual_cursor().saturating_sub(skip)).unwrap_or(0);
-    if caret < area.right() {
-        buffer.set_style(
-            Rect {
-                x: caret,
-                y,
-                width: 1,
-                height: 1,
-            },
-            theme.style(Role::Banner),
-        );
-    }
+    let caret = draw_typed(" filter: ", input, line, app, buffer);
     let (beside, role) = match wrong {
         Some(wrong) => (format!(" {wrong} "), Role::Bad),
         None => {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
-use super::overlay::panel;
+use super::overlay::{panel, panel_place, pressed_row};
 use super::rows::ProcessRow;
 use super::screens::moved;
 use super::theme::Role;
@@ -84,6 +84,11 @@ fn targets(app: &App, under: Option<&ProcessRow>) -> Result<Vec<Target>, String>
     tagged.map(target).collect()
 }
 
+/// Columns and rows of the box with the signals.
+fn size() -> (u16, u16) {
+    (76, u16::try_from(SIGNALS.len() + 2).unwrap_or(u16::MAX))
+}
+
 impl SignalMenu {
     /// # Errors
     /// With why no signal can be sent from here at all.
@@ -150,6 +155,17 @@ impl SignalMenu {
         true
     }
 
+    /// A press on a signal chooses it. It never sends: that is what the letter is for.
+    pub fn click(&mut self, place: Position, area: Rect) -> Option<Action> {
+        if self.confirming {
+            return None;
+        }
+        let (width, height) = size();
+        let (_, inner) = panel_place(width, height, area);
+        self.cursor = pressed_row(place, inner, self.cursor, SIGNALS.len())?;
+        Some(Action::Open)
+    }
+
     pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if self.confirming {
             self.draw_question(app, area, buffer);
@@ -169,8 +185,8 @@ impl SignalMenu {
     fn draw_signals(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
         let title = format!("Signal to {}", self.whom());
-        let height = u16::try_from(SIGNALS.len() + 2).unwrap_or(u16::MAX);
-        let inner = panel(&title, 76, height, area, app, buffer);
+        let (width, height) = size();
+        let inner = panel(&title, width, height, area, app, buffer);
         let offset = scrolled(self.cursor, SIGNALS.len(), usize::from(inner.height));
         let shown = SIGNALS.iter().enumerate().skip(offset);
         for (y, (i, def)) in (inner.y..inner.bottom()).zip(shown) {

@@ -77,6 +77,14 @@ impl Terminal {
         Rect::new(0, 0, size.width, size.height)
     }
 
+    /// Says to the terminal what is no part of the screen.
+    ///
+    /// # Errors
+    /// When standard output went away.
+    pub fn print(&mut self, sequence: &str) -> io::Result<()> {
+        execute!(self.inner.backend_mut(), Print(sequence))
+    }
+
     /// # Errors
     /// When standard output went away.
     pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {

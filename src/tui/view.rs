@@ -1,5 +1,7 @@
 //! The stack of screens and what lies over them: takes keys, gives orders, draws the whole.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -7,9 +9,12 @@ use ratatui::layout::{Position, Rect};
 use super::action::Action;
 use super::app::App;
 use super::chrome::{self, Hint};
+use super::clipboard::Copied;
 use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
+use super::copying;
 use super::filter::Filter;
+use super::help::Help;
 use super::overlay::{After, Overlay, orders};
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::overview::Overview;
@@ -18,25 +23,30 @@ use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
 use super::stretch::Way;
 use super::widgets::cells::keep_shown;
-use super::widgets::scroll::Scroll;
+use crate::model::document::{Document, EndedProcess, Shown};
+use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
 use crate::source::{Play, Request};
 
 /// What the loop has to do after a key, beside drawing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Outcome {
     Stay,
     Leave,
     Suspend,
     Redraw,
+    Copy(Copied),
+    Write(Box<Document>),
 }
 
 pub struct View {
     stack: Vec<Box<dyn Screen>>,
     overlay: Option<Overlay>,
     focus: Option<GpuUuid>,
+    /// What there was to draw on last.
+    area: Rect,
     /// The map that was asked for, and with which frame.
     map: (Option<(ProcessKey, u32)>, u64),
     /// The moment before which a recording was asked to tell more.
@@ -62,6 +72,7 @@ impl View {
             stack: vec![screen],
             overlay: None,
             focus: None,
+            area: Rect::default(),
             map: (None, 0),
             past: None,
         }
@@ -113,6 +124,13 @@ impl View {
             Action::Redraw => return Outcome::Redraw,
             _ => {}
         }
+        // It only lies there: what the key means is done all the same.
+        if let Some(Overlay::Sent(_)) = self.overlay {
+            self.overlay = None;
+            if matches!(action, Action::Back | Action::Quit) {
+                return Outcome::Stay;
+            }
+        }
         if let Some(overlay) = &mut self.overlay {
             let after = overlay.act(action, app);
             requests.extend(self.after(after));
@@ -149,9 +167,7 @@ impl View {
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),
             Action::Why => self.open_incident(app),
             Action::Help => {
-                self.overlay = Some(Overlay::Help {
-                    scroll: Scroll::default(),
-                });
+                self.overlay = Some(Overlay::Help(Help::default()));
             }
             Action::Sort => self.overlay = Some(Overlay::sort(app)),
             Action::Filter => self.overlay = Some(Overlay::filter(app)),
@@ -172,6 +188,8 @@ impl View {
             Action::ZoomOut => app.stretch.zoom_by(1, app.frame.mono),
             Action::ScrollBack => self.scroll(Way::Back, app),
             Action::ScrollForward => self.scroll(Way::Forward, app),
+            Action::Copy => return self.copy(app),
+            Action::Write => return Outcome::Write(Box::new(self.document(app))),
             Action::Density => app.density = app.density.other(),
             other => play(other, app, requests),
         }
@@ -198,14 +216,43 @@ impl View {
         self.stack.push(Box::new(IncidentScreen::new(incident)));
     }
 
-    /// Whether the incident to look at stands beside this screen.
-    fn has_news(&self, app: &App, area: Rect) -> bool {
-        area.height >= 3 && app.incidents.news().is_some()
-    }
-
     fn scroll(&mut self, way: Way, app: &mut App) {
         let ended = self.top().ended(app);
         app.scroll(way, ended);
+    }
+
+    /// What the screen says it is about, else the process or the group under the cursor.
+    fn copy(&mut self, app: &mut App) -> Outcome {
+        let screen = self.top();
+        let copied = screen
+            .copied(app)
+            .or_else(|| screen.process(app).map(copying::process))
+            .or_else(|| screen.group(app).map(|group| copying::group(group, app)));
+        let Some(copied) = copied else {
+            app.message = Some("there is nothing to copy here: the cursor is on nothing".into());
+            return Outcome::Stay;
+        };
+        self.overlay = Some(Overlay::Sent(copied.clone()));
+        Outcome::Copy(copied)
+    }
+
+    /// What is on screen, as data.
+    fn document(&self, app: &App) -> Document {
+        let screen = self.top();
+        let pool = self.shown_map(app);
+        let is_shown = |map: &&Arc<PoolMap>| Some((map.process, map.ordinal)) == pool;
+        let ended = app.ended.iter().map(|ended| EndedProcess {
+            key: ended.key,
+            time: ended.time,
+            exit: ended.exit.clone(),
+        });
+        let shown = Shown {
+            id: screen.def().id,
+            recording: app.recording.as_ref().map(|r| r.name.clone()),
+            map: app.map.as_ref().filter(is_shown).cloned(),
+            ended: ended.collect(),
+        };
+        Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
     }
 
     fn open_signals(&mut self, signal: Signal, app: &mut App) {
@@ -241,6 +288,11 @@ impl View {
         }
     }
 
+    /// Says what there is to draw on, which decides what a screen has to ask for.
+    pub fn resize(&mut self, area: Rect) {
+        self.area = area;
+    }
+
     /// Tells every screen that the app has changed, and gathers what they now want of the source.
     pub fn follow(&mut self, app: &App) -> Vec<Request> {
         let mut requests = Vec::new();
@@ -258,9 +310,14 @@ impl View {
         requests
     }
 
+    /// The pool whose map is on screen.
+    fn shown_map(&self, app: &App) -> Option<(ProcessKey, u32)> {
+        self.top().map(app, self.body(app, self.area))
+    }
+
     /// The map of the screen on top: asked for when it changes, and again with every frame while there is one.
     fn wanted_map(&mut self, app: &App) -> Option<Request> {
-        let wanted = (self.top().map(app), app.frame.seq);
+        let wanted = (self.shown_map(app), app.frame.seq);
         let again = wanted.0.is_some() && wanted.1 != self.map.1;
         let ask = again || wanted.0 != self.map.0;
         self.map = wanted;
@@ -276,48 +333,67 @@ impl View {
             .map(|before| Request::Play(Play::Past(before)))
     }
 
-    /// The lines above a screen; returns what is left for it, without the footer.
-    fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Rect {
-        let small = is_small(area);
-        // The first screen brings its own headline when it is small.
-        let header = u16::from(!(small && self.stack.len() == 1));
+    /// The rows of the headline; the first screen brings its own when it is small.
+    fn header_rows(&self, area: Rect) -> u16 {
+        u16::from(!(is_small(area) && self.stack.len() == 1))
+    }
+
+    /// The headline and why there is a recording.
+    fn rows_above(&self, app: &App, area: Rect) -> u16 {
+        let reason = match is_small(area) {
+            true => 0,
+            false => chrome::reason_lines(app, area.width).len(),
+        };
+        self.header_rows(area) + u16::try_from(reason).unwrap_or(0)
+    }
+
+    /// Where the incident to look at stands: above a screen; in a small pane below it, where the footer would be.
+    fn news_line(&self, app: &App, area: Rect) -> Option<Rect> {
+        if area.height < 3 || app.incidents.news().is_none() {
+            return None;
+        }
+        let y = match is_small(area) {
+            true => area.bottom() - 1,
+            false => area.y + self.rows_above(app, area),
+        };
+        Some(Rect {
+            y,
+            height: 1,
+            ..area
+        })
+    }
+
+    /// What is left for the screen between the lines above it and the footer.
+    fn body(&self, app: &App, area: Rect) -> Rect {
+        let news = u16::from(self.news_line(app, area).is_some());
+        let (above, below) = match is_small(area) {
+            true => (0, news),
+            false => (news, 1),
+        };
+        let above = above + self.rows_above(app, area);
+        Rect {
+            y: area.y + above,
+            height: area.height.saturating_sub(above + below),
+            ..area
+        }
+    }
+
+    /// The lines around a screen.
+    fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let header = self.header_rows(area);
         if header > 0 {
             chrome::header(app, Rect { height: 1, ..area }, buffer);
         }
-        let below = Rect {
-            y: area.y + header,
-            height: 1,
-            ..area
-        };
-        let reason = if small {
-            0
-        } else {
-            chrome::reason(app, below, buffer)
-        };
-        let news = u16::from(self.has_news(app, area));
-        // Above a screen; in a small pane below it, where the footer would be.
-        let above = if small { 0 } else { news };
-        if news > 0 {
-            let y = if small {
-                area.bottom() - 1
-            } else {
-                area.y + header + reason
+        if !is_small(area) {
+            let below = Rect {
+                y: area.y + header,
+                height: area.height - header,
+                ..area
             };
-            chrome::incident(
-                app,
-                Rect {
-                    y,
-                    height: 1,
-                    ..area
-                },
-                buffer,
-            );
+            chrome::reason(app, below, buffer);
         }
-        let below = if small { news } else { 1 };
-        Rect {
-            y: area.y + header + reason + above,
-            height: area.height.saturating_sub(header + reason + above + below),
-            ..area
+        if let Some(line) = self.news_line(app, area) {
+            chrome::incident(app, line, buffer);
         }
     }
 
@@ -349,7 +425,7 @@ impl View {
             }
             MouseEventKind::ScrollUp => Some(Action::Up),
             MouseEventKind::ScrollDown => Some(Action::Down),
-            MouseEventKind::Down(MouseButton::Left) if self.overlay.is_none() => {
+            MouseEventKind::Down(MouseButton::Left) => {
                 let action = self.click(place, area, app);
                 app.message = None;
                 action
@@ -365,28 +441,24 @@ impl View {
         if self.overlay.is_some() {
             return false;
         }
-        // Drawn to nowhere: only where things stand is asked.
-        let body = self.surround(app, area, &mut Buffer::empty(area));
+        let body = self.body(app, area);
         let charts = self.top().charts(app, body);
         charts.is_some_and(|charts| charts.contains(place))
     }
 
     /// What the press is to do beside moving the cursor.
     fn click(&mut self, place: Position, area: Rect, app: &mut App) -> Option<Action> {
-        // Drawn to nowhere: only where things stand is asked.
-        let nowhere = &mut Buffer::empty(area);
-        let body = self.surround(app, area, nowhere);
+        if let Some(overlay) = &mut self.overlay {
+            return overlay.click(place, area);
+        }
+        let body = self.body(app, area);
         if !is_small(area) && place.y + 1 == area.bottom() {
-            let hints = self.footer(app, area, nowhere);
+            // Drawn to nowhere: only where the keys stand is asked.
+            let hints = self.footer(app, area, &mut Buffer::empty(area));
             let hit = hints.iter().find(|hint| hint.columns.contains(&place.x));
             return hit.map(|hint| hint.action);
         }
-        let news = if is_small(area) {
-            area.bottom() - 1
-        } else {
-            body.y.saturating_sub(1)
-        };
-        if place.y == news && self.has_news(app, area) {
+        if self.news_line(app, area).is_some_and(|line| line.contains(place)) {
             return Some(Action::Why);
         }
         let screen = self.stack.last_mut()?;
@@ -406,7 +478,8 @@ impl View {
             return;
         }
         let screen = self.top();
-        let body = self.surround(app, area, buffer);
+        self.surround(app, area, buffer);
+        let body = self.body(app, area);
         let footer = u16::from(!is_small(area));
         if body.height > 0 {
             screen.draw(app, body, buffer);

@@ -488,6 +488,13 @@ fn doctor_says_what_works_and_what_each_call_costs() {
         .find(|check| check["name"] == "terminal")
         .unwrap();
     assert_eq!(terminal["works"], false);
+    for name in ["colours", "characters", "clipboard (y)", "mouse"] {
+        let check = checks.iter().find(|check| check["name"] == name);
+        assert!(
+            check.is_some_and(|check| check["found"].is_string()),
+            "{name}"
+        );
+    }
     for call in json["schedule"].as_array().unwrap() {
         assert!(call["name"].is_string() && call["when"].is_string());
         assert!(call["microseconds"].is_u64(), "{call}");

@@ -17,7 +17,11 @@ mod fake_nvml;
 mod fake_nvml_abi;
 mod filter;
 #[cfg(target_os = "linux")]
+mod frame_bytes;
+#[cfg(target_os = "linux")]
 mod groups;
+#[cfg(target_os = "linux")]
+mod help;
 #[cfg(target_os = "linux")]
 mod hostile;
 #[cfg(target_os = "linux")]
@@ -34,6 +38,7 @@ mod model;
 mod mouse;
 #[cfg(target_os = "linux")]
 mod past;
+mod outside;
 mod pictures;
 mod pooled;
 mod recorded_maps;
@@ -57,6 +62,8 @@ mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
 mod themes;
+#[cfg(target_os = "linux")]
+mod tmux;
 #[cfg(target_os = "linux")]
 mod torch_dump;
 #[cfg(target_os = "linux")]

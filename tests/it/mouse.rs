@@ -10,11 +10,29 @@ use crate::terminal::Terminal;
 /// Presses the left button on the first place where these words stand.
 #[track_caller]
 fn press(terminal: &Terminal, words: &str) {
+    press_at(terminal, places(terminal, words)[0]);
+}
+
+/// The same on the last such place: a menu lies over what it is about.
+#[track_caller]
+fn press_last(terminal: &Terminal, words: &str) {
+    press_at(terminal, *places(terminal, words).last().unwrap());
+}
+
+/// Column and row of the words, in each line that has them.
+#[track_caller]
+fn places(terminal: &Terminal, words: &str) -> Vec<(usize, usize)> {
     let text = terminal.text();
-    let mut lines = text.lines().enumerate();
-    let at =
-        lines.find_map(|(y, line)| Some((line.find(words).map(|x| line[..x].chars().count())?, y)));
-    let (x, y) = at.unwrap_or_else(|| panic!("no {words} in\n{text}"));
+    let column = |line: &str| Some(line[..line.find(words)?].chars().count());
+    let lines = text.lines().enumerate();
+    let places: Vec<_> = lines
+        .filter_map(|(y, line)| Some((column(line)?, y)))
+        .collect();
+    assert!(!places.is_empty(), "no {words} in\n{text}");
+    places
+}
+
+fn press_at(terminal: &Terminal, (x, y): (usize, usize)) {
     terminal.send(&format!(
         "\x1b[<0;{};{}M\x1b[<0;{};{}m",
         x + 1,
@@ -74,6 +92,77 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
+}
+
+#[test]
+fn a_press_chooses_in_menus_and_goes_to_the_parts_of_a_screen() {
+    let [mut a, b] = ["a.py", "b.py"].map(RealProcess::start);
+    let scenario = [
+        "[[gpu]]\n".to_owned(),
+        on_gpu(0, &a, "used = \"2 GiB\""),
+        on_gpu(0, &b, "used = \"1 GiB\""),
+    ];
+    let fake = FakeNvml::new(&scenario.concat());
+    let terminal = dashboard(&fake).start();
+    terminal.wait_for(|s| shows(s, b.pid(), &[]), "the processes");
+    // The order: a press on it is enough.
+    terminal.send("s");
+    press_last(terminal_with(&terminal, "Order by"), "  PID");
+    terminal.wait_for(|s| !s.contents().contains("Order by"), "the menu is closed");
+    terminal.wait_text("▲PID");
+    // A column: hidden by one press, shown by the next.
+    terminal.send("C");
+    press(terminal_with(&terminal, "Columns of processes"), "[x] USER");
+    terminal.wait_text("[ ] USER");
+    press(&terminal, "[ ] USER");
+    terminal.wait_text("[x] USER");
+    terminal.send("q");
+    // A signal is chosen by a press, but never sent by one.
+    press(&terminal, &a.pid().to_string());
+    terminal.wait_for(marked(a.pid().to_string()), "the cursor on a");
+    if crate::machine::is_host() {
+        terminal.send("x");
+        press(terminal_with(&terminal, "Signal to"), "INT ");
+        terminal.wait_text("Send INT to");
+        press(&terminal, "y sends it");
+        terminal.send("q");
+        terminal.wait_text("Signal to");
+        terminal.send("q");
+        terminal.wait_for(
+            |s| !s.contents().contains("Signal to"),
+            "the menu is closed",
+        );
+    }
+    // What was sent to the clipboard is put away by a press.
+    terminal.send("y");
+    terminal.wait_text("any key closes");
+    press(&terminal, "any key closes");
+    terminal.wait_for(|s| !s.contents().contains("any key closes"), "it is closed");
+    // On a GPU's screen: its processes, and its facts.
+    terminal.send("g\r");
+    terminal.wait_text("Tab scrolls");
+    press(&terminal, &b.pid().to_string());
+    terminal.wait_for(marked(b.pid().to_string()), "the cursor on b");
+    press(&terminal, "Activity");
+    terminal.wait_for(
+        |s| !s.contents().contains("Tab scrolls"),
+        "the facts have the keys",
+    );
+    press(&terminal, &b.pid().to_string());
+    terminal.wait_for(marked(b.pid().to_string()), "the cursor on b again");
+    press(&terminal, &b.pid().to_string());
+    terminal.wait_text("On the GPU");
+    terminal.send("\x03");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+    assert!(a.finish().success(), "nothing was sent to it");
+}
+
+/// The terminal, once it shows these words.
+#[track_caller]
+fn terminal_with<'t>(terminal: &'t Terminal, words: &str) -> &'t Terminal {
+    terminal.wait_text(words);
+    terminal
 }
 
 #[test]

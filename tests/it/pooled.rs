@@ -21,7 +21,9 @@ use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::View;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::{
+    KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
 use ratatui::layout::Rect;
 
 const MIB: u64 = 1 << 20;
@@ -357,6 +359,116 @@ fn the_overview_in_a_small_pane_shows_the_one_process_from_inside() {
     );
 }
 
+/// A machine with one GPU, after ten minutes of training.
+fn one_gpu() -> App {
+    let keymap = Keymap::parse(DEFAULT).unwrap();
+    let theme = Theme::new(Palette::None, true, TimeZone::UTC);
+    let mut app = App::new(theme, keymap, None);
+    for second in 0..600 {
+        let mut one = frame(second);
+        one.gpus.truncate(1);
+        app.update(Update::Frame(Arc::new(one)));
+    }
+    app.update(Update::Map(Arc::new(map(599))));
+    app
+}
+
+#[test]
+fn of_one_gpu_the_spare_rows_show_its_fullest_process() {
+    let mut app = one_gpu();
+    insta::assert_snapshot!(
+        "of_one_gpu_the_spare_rows_show_its_fullest_process",
+        text(&mut app, "", 120, 40)
+    );
+    // Its map is asked for while it is in sight.
+    let wanted = Request::Map(Some((key(418), 0)));
+    let mut view = View::default();
+    for (size, asks) in [((80, 24), false), ((120, 40), true), ((40, 6), false)] {
+        view.resize(Rect::new(0, 0, size.0, size.1));
+        let next = Frame {
+            seq: app.frame.seq + 1,
+            ..(*app.frame).clone()
+        };
+        app.update(Update::Frame(Arc::new(next)));
+        let requests = view.follow(&app);
+        assert_eq!(requests.contains(&wanted), asks, "{size:?}: {requests:?}");
+    }
+}
+
+/// Eight ranks, one of which is in trouble.
+fn eight_gpus() -> App {
+    let keymap = Keymap::parse(DEFAULT).unwrap();
+    let theme = Theme::new(Palette::None, true, TimeZone::UTC);
+    let mut app = App::new(theme, keymap, None);
+    app.update(Update::Hello(Arc::new(Hello {
+        host: "node17".into(),
+        ticks_per_second: 100,
+        ..Hello::default()
+    })));
+    for second in [0, 599] {
+        let mut eight = frame(second);
+        let mut pools = Vec::new();
+        let mut processes = Vec::new();
+        eight.gpus = (0..8)
+            .map(|index| {
+                let pid = 418 + index;
+                let mut of = pool(if index == 3 { second } else { 0 });
+                (of.process, of.gpu) = (key(pid), uuid(index).into());
+                pools.push(of);
+                processes.push(Process {
+                    rank: index.into(),
+                    job: "81234".to_owned().into(),
+                    ..process(pid, "python3", "python3 fsdp.py --config large.yaml")
+                });
+                gpu(index, gib(2.55), vec![listed(pid, gib(21.00))])
+            })
+            .collect();
+        eight.processes = Some(ProcessList {
+            at: eight.mono,
+            list: Arc::new(processes),
+        });
+        eight.pools = Some(Pools {
+            list: Arc::new(pools),
+            ..eight.pools.unwrap_or_default()
+        });
+        app.update(Update::Frame(Arc::new(eight)));
+    }
+    app
+}
+
+#[test]
+fn eight_gpus_and_their_processes_fit_into_eighty_columns() {
+    let mut app = eight_gpus();
+    let text = text(&mut app, "", 80, 24);
+    insta::assert_snapshot!(
+        "eight_gpus_and_their_processes_fit_into_eighty_columns",
+        text
+    );
+    for pid in 418..426 {
+        assert!(text.contains(&pid.to_string()), "{pid}\n{text}");
+    }
+}
+
+#[test]
+fn eight_gpus_in_a_small_pane() {
+    insta::assert_snapshot!(
+        "eight_gpus_in_a_small_pane",
+        text(&mut eight_gpus(), "", 40, 6)
+    );
+}
+
+#[test]
+fn the_memory_is_copied_as_figures() {
+    let mut app = app(true, true);
+    let mut view = after(&mut app, "M");
+    let copy = KeyEvent::new(KeyCode::Char('y'), KeyModifiers::NONE);
+    let (outcome, _) = view.key(copy, &mut app);
+    let gputop::tui::view::Outcome::Copy(copied) = outcome else {
+        panic!("{outcome:?}");
+    };
+    insta::assert_snapshot!("the_memory_is_copied_as_figures", copied.text);
+}
+
 #[test]
 fn the_unreadable_are_listed_by_reason() {
     insta::assert_snapshot!(
@@ -526,6 +638,45 @@ fn the_cursor_walks_the_map_and_says_what_is_under_it() {
         "the_cursor_walks_the_map_and_says_what_is_under_it",
         seen.join("\n")
     );
+}
+
+#[test]
+fn a_press_on_the_map_goes_to_that_cell() {
+    let mut app = app(true, true);
+    let area = Rect::new(0, 0, 100, 30);
+    let mut view = after(&mut app, "M");
+    let under = |view: &View, app: &App| {
+        let text = text_of(&drawn(view, app, area.width, area.height));
+        let line = |from: &str| text.lines().position(|line| line.starts_with(from));
+        let map = line(" MAP").unwrap();
+        (map, text.lines().nth(28).unwrap().trim().to_owned())
+    };
+    let (map, before) = under(&view, &app);
+    assert!(before.starts_with("7f2a00000000"), "{before}");
+    let mut press_at = |column, row: usize| {
+        let mouse = MouseEvent {
+            kind: MouseEventKind::Down(MouseButton::Left),
+            column,
+            row: row.try_into().unwrap(),
+            modifiers: KeyModifiers::NONE,
+        };
+        view.mouse(mouse, area, &mut app);
+        under(&view, &app).1
+    };
+    // The third row, its first cell, and the third: 64 MiB further on.
+    let first = press_at(8, map + 3);
+    assert!(
+        first.starts_with("7f2c00000000") && first.contains(" +0B"),
+        "{first}"
+    );
+    let third = press_at(10, map + 3);
+    assert!(
+        third.starts_with("7f2c00000000") && third.contains(" +64M"),
+        "{third}"
+    );
+    // Beside the cells nothing moves.
+    assert_eq!(press_at(80, map + 3), third);
+    assert_eq!(press_at(2, map + 3), third);
 }
 
 #[test]

@@ -35,8 +35,10 @@ use crate::incidents::Store;
 use crate::model::spelling::instead_of;
 use crate::model::text::quoted;
 use crate::model::units::Millis;
+use crate::tui::Outside;
 use crate::tui::app::{App, Recording};
 use crate::tui::chrome::interval_words;
+use crate::tui::clipboard::Clipboard;
 use crate::tui::colours::Colours;
 use crate::tui::density::{DENSITIES, Density};
 use crate::tui::keymap::{Binding, DEFAULT, Keymap};
@@ -56,6 +58,7 @@ pub struct Settings {
     pub readonly: bool,
     /// The command to run for each incident.
     pub on_incident: Option<String>,
+    clipboard: Clipboard,
     theme_name: String,
     written: Written,
 }
@@ -106,6 +109,7 @@ impl Settings {
             mouse: written.switch(&MOUSE).unwrap_or(true),
             readonly: written.switch(&READONLY).unwrap_or(false),
             on_incident: on_incident(&written),
+            clipboard: terminal.clipboard(),
             theme_name,
             written,
         })
@@ -118,6 +122,14 @@ impl Settings {
         app.mouse = self.mouse;
         app.readonly = self.readonly;
         app
+    }
+
+    /// What keys reach outside the program.
+    pub fn outside(&self) -> Outside {
+        Outside {
+            clipboard: self.clipboard,
+            directory: PathBuf::from("."),
+        }
     }
 
     /// Every setting as it holds, as TOML would have it, and where it was written.
@@ -223,6 +235,7 @@ mod tests {
                 colorterm: colorterm.into(),
                 term: term.into(),
                 locale: locale.into(),
+                tmux: false,
             }
         };
         let table = [

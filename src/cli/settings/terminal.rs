@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
+use crate::tui::clipboard::Clipboard;
 use crate::tui::theme::Palette;
 
 #[derive(Debug, Clone, Default)]
@@ -12,6 +13,8 @@ pub struct TerminalEnvironment {
     pub term: String,
     /// The first that is set of LC_ALL, LC_CTYPE, LANG.
     pub locale: String,
+    /// A tmux says that this is one of its panes.
+    pub tmux: bool,
 }
 
 impl TerminalEnvironment {
@@ -26,12 +29,22 @@ impl TerminalEnvironment {
             colorterm: text("COLORTERM"),
             term: text("TERM"),
             locale: locale.unwrap_or_default(),
+            tmux: !text("TMUX").is_empty(),
         }
     }
 
     pub fn is_utf8(&self) -> bool {
         let locale = self.locale.to_lowercase();
         locale.contains("utf-8") || locale.contains("utf8")
+    }
+
+    /// What carries a text to the person's clipboard.
+    pub fn clipboard(&self) -> Clipboard {
+        if self.tmux {
+            Clipboard::Tmux
+        } else {
+            Clipboard::Terminal
+        }
     }
 
     pub fn palette(&self) -> Palette {

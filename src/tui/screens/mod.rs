@@ -16,6 +16,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::app::App;
+use super::clipboard::Copied;
 use super::groups::Group;
 use super::rows::ProcessRow;
 use crate::model::process::ProcessKey;
@@ -44,8 +45,8 @@ pub trait Screen {
         None
     }
 
-    /// The pool whose map this screen shows: its process and the device's number inside it.
-    fn map(&self, _app: &App) -> Option<(ProcessKey, u32)> {
+    /// The pool whose map this screen shows in `body`: its process and the device's number inside it.
+    fn map(&self, _app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
         None
     }
 
@@ -71,6 +72,11 @@ pub trait Screen {
 
     /// The group that the cursor is on.
     fn group<'a>(&self, _app: &'a App) -> Option<&'a Group> {
+        None
+    }
+
+    /// What is worth pasting elsewhere, beside the process or the group that the cursor is on.
+    fn copied(&self, _app: &App) -> Option<Copied> {
         None
     }
 

@@ -1,4 +1,5 @@
-//! The first screen: every GPU, every process, and below them, where there is room, the selected GPU over time.
+//! The first screen: every GPU, every process, and below them, where there is room, the selected GPU over time; of the
+//! only GPU there is, the memory of its fullest PyTorch process.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -13,10 +14,13 @@ use super::{Hit, Screen, ScreenDef, Step, is_small, moved, strip};
 use crate::model::frame::Frame;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
+use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::copying;
 use crate::tui::groups::{Group, Line};
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
@@ -74,6 +78,8 @@ pub struct Overview {
     /// Counts GPUs first, then processes.
     cursor: usize,
     anchor: Option<Anchor>,
+    /// Of the only GPU there is: its fullest process whose pool is known.
+    memory: Option<MemoryScreen>,
 }
 
 /// Where the parts of the screen go.
@@ -83,8 +89,18 @@ struct Layout {
     processes: Rect,
     /// Where the count of unreadable processes stands, if there are any.
     unread: Option<Rect>,
-    chart: Option<Rect>,
+    below: Option<Below>,
 }
+
+/// What the rows show that the tables leave.
+#[derive(Debug, Clone, Copy)]
+enum Below {
+    Chart(Rect),
+    Memory(Rect),
+}
+
+/// With less the memory of a process would be its accounting and no more: the chart says more of the rows above.
+const LEAST_MEMORY: u16 = 20;
 
 impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
@@ -145,7 +161,25 @@ impl Overview {
         }
     }
 
-    fn layout(app: &App, gpu_rows: usize, area: Rect) -> Layout {
+    /// Keeps the memory that the spare rows show that of the fullest process.
+    fn follow_memory(&mut self, app: &App) {
+        let fullest = match app.frame.gpus.as_slice() {
+            [gpu] => MemoryScreen::largest(&app.all_rows, &gpu.uuid),
+            _ => None,
+        };
+        let id = fullest
+            .filter(|row| row.pool().is_some())
+            .map(ProcessRow::id);
+        let shown = self.memory.as_ref().map(MemoryScreen::process_key);
+        if shown != id.as_ref().map(|id| id.key) {
+            self.memory = id.map(MemoryScreen::below);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.follow(app);
+        }
+    }
+
+    fn layout(&self, app: &App, gpu_rows: usize, area: Rect) -> Layout {
         let unread = u16::from(area.height >= 12 && unread_words(&app.frame).is_some());
         let whole = area;
         let area = Rect {
@@ -164,9 +198,15 @@ impl Overview {
         let left = below - gpus;
         let gap = u16::from(left >= 10);
         let wanted = rows(app.lines.len().max(1) + 2);
-        let chart = left.saturating_sub(gap).saturating_sub(wanted).min(14);
-        let chart = if chart >= 7 { chart } else { 0 };
-        let (gap, chart) = if compact { (0, 0) } else { (gap, chart) };
+        let spare = left.saturating_sub(gap).saturating_sub(wanted);
+        let memory = self.memory.is_some() && spare >= LEAST_MEMORY;
+        let below = match spare {
+            _ if compact => 0,
+            spare if memory => spare,
+            0..7 => 0,
+            spare => spare.min(14),
+        };
+        let gap = if compact { 0 } else { gap };
         let top = area.y + host;
         let full = Rect {
             x: area.x,
@@ -179,7 +219,7 @@ impl Overview {
             gpus: full,
             processes: Rect {
                 y: top + gpus + gap,
-                height: left - gap - chart,
+                height: left - gap - below,
                 ..full
             },
             unread: (unread > 0).then_some(Rect {
@@ -187,10 +227,17 @@ impl Overview {
                 height: 1,
                 ..whole
             }),
-            chart: (chart > 0).then_some(Rect {
-                y: area.bottom() - chart,
-                height: chart,
-                ..full
+            below: (below > 0).then(|| {
+                let rows = Rect {
+                    y: area.bottom() - below,
+                    height: below,
+                    ..full
+                };
+                if memory {
+                    Below::Memory(rows)
+                } else {
+                    Below::Chart(rows)
+                }
             }),
         }
     }
@@ -207,10 +254,11 @@ impl Overview {
     /// The cursor's place for what is drawn at `place`.
     fn pressed(&self, app: &App, place: Position, body: Rect) -> Option<Pressed> {
         let rows = GpuRow::of_frame(&app.frame);
-        let layout = Self::layout(app, rows.len(), body);
+        let layout = self.layout(app, rows.len(), body);
         if layout.processes.contains(place) {
             let at = self.process_cursor(app).unwrap_or(0);
-            return Some(match hit(app, at, place, layout.processes)? {
+            let lines = app.lines.len();
+            return Some(match hit(app, lines, at, place, layout.processes)? {
                 Pressed::Line(line) => Pressed::Line(line + app.frame.gpus.len()),
                 heading => heading,
             });
@@ -401,7 +449,7 @@ impl Screen for Overview {
             return strip::draw(app, self.selected_gpu(app), area, buffer);
         }
         let rows = GpuRow::of_frame(&app.frame);
-        let layout = Self::layout(app, rows.len(), area);
+        let layout = self.layout(app, rows.len(), area);
         if let Some(host) = layout.host {
             draw_host(app, host, buffer);
         }
@@ -422,8 +470,10 @@ impl Screen for Overview {
         }
         out_of_sight(&rows, offset, layout.gpus, app, buffer);
         self.draw_processes(app, layout.processes, buffer);
-        if let Some(chart) = layout.chart {
-            self.draw_chart(app, chart, buffer);
+        match (layout.below, &self.memory) {
+            (Some(Below::Memory(rows)), Some(memory)) => memory.draw(app, rows, buffer),
+            (Some(Below::Chart(rows)), _) => self.draw_chart(app, rows, buffer),
+            _ => {}
         }
         if let Some(line) = layout.unread {
             draw_unread(app, line, buffer);
@@ -488,6 +538,18 @@ impl Screen for Overview {
             Some(at) => self.cursor = at,
             None => self.go(app, self.cursor),
         }
+        self.follow_memory(app);
+    }
+
+    fn map(&self, app: &App, body: Rect) -> Option<(ProcessKey, u32)> {
+        if is_small(body) {
+            return None;
+        }
+        let layout = self.layout(app, GpuRow::of_frame(&app.frame).len(), body);
+        match layout.below {
+            Some(Below::Memory(rows)) => self.memory.as_ref()?.map(app, rows),
+            _ => None,
+        }
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
@@ -496,6 +558,12 @@ impl Screen for Overview {
 
     fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {
         app.lines.get(self.process_cursor(app)?)?.group()
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        let on_gpu = self.process_cursor(app).is_none();
+        let gpu = app.frame.gpus.get(self.cursor).filter(|_| on_gpu);
+        gpu.map(copying::gpu)
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -546,11 +546,12 @@ impl Screen for ProcessScreen {
             Action::Memory,
             Action::Stack,
             Action::Signal,
+            Action::Copy,
+            Action::Help,
             Action::Down,
             Action::PageDown,
             Action::ZoomOut,
             Action::Pause,
-            Action::Help,
         ]
     }
 

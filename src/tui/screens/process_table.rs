@@ -76,16 +76,16 @@ fn cell_of(column: &Column<ProcessRow>, row: &ProcessRow, app: &App) -> Cell {
     (column.cell)(row, &app.theme).quiet(row.is_stale())
 }
 
-/// What a press of the mouse at a place of the table hits: the column of its heading, or a line of the app.
-pub fn hit(app: &App, at: usize, place: Position, area: Rect) -> Option<Pressed> {
+/// What a press of the mouse at a place of a table of so many lines hits: the column of its heading, or a line.
+pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> Option<Pressed> {
     let (_, table) = split(app, area);
     if place.y == area.y {
         let placed = placed(PROCESS_COLUMNS, &view(app), table);
         let under = |column: &&Placed| (column.x..=column.x + column.width).contains(&place.x);
         return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
-    let line = scrolled(at, app.lines.len(), rows_of(area)) + usize::from(place.y - area.y - 1);
-    (line < app.lines.len()).then_some(Pressed::Line(line))
+    let line = scrolled(at, lines, rows_of(area)) + usize::from(place.y - area.y - 1);
+    (line < lines).then_some(Pressed::Line(line))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use super::gpu_columns::{has_pools, notes, parts};
 use crate::allocator::fits::stuck;
+use crate::allocator::warnings::Note;
 use crate::model::accounting::{Accounting, account_pools};
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::history::{GpuMetric, SeriesKey};
@@ -16,7 +17,7 @@ use crate::tui::pools;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar;
-use crate::tui::widgets::cells::{put, put_line, put_right};
+use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
 use crate::tui::widgets::table::mark;
 use crate::tui::widgets::timeline::{columns, span_words};
 
@@ -55,7 +56,8 @@ fn one(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
         }
         y += 1;
     };
-    line(&figures(app, gpu), Role::Text, buffer);
+    let figures_row = y_of(area, 1);
+    line("", Role::Text, buffer);
     line(&split_words(app, gpu), Role::Dim, buffer);
     let spark_row = y_of(area, 3);
     line("", Role::Text, buffer);
@@ -69,6 +71,20 @@ fn one(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     }
     if let Some(note) = notes(gpu, &app.frame).into_iter().next() {
         line(&note.text, note.role, buffer);
+    } else if let Some(note) = warning(app, gpu) {
+        line(&note.text, Role::Warn, buffer);
+    }
+    if let Some(y) = figures_row {
+        figures(
+            app,
+            gpu,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+            buffer,
+        );
     }
     if let Some(y) = spark_row {
         history(
@@ -129,7 +145,9 @@ fn gauge(app: &App, gpu: &Gpu, label: &str, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-fn figures(app: &App, gpu: &Gpu) -> String {
+/// `21.9 of 24.0G SM 97 388W 61C      12:04:31`
+fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
+    let theme = &app.theme;
     let absent = app.theme.glyphs.absent;
     let size = |b: Option<Bytes>| b.map_or(absent.into(), gib);
     let sm = gpu
@@ -144,14 +162,28 @@ fn figures(app: &App, gpu: &Gpu) -> String {
         .temperature
         .get()
         .map_or(absent.into(), |t| t.0.to_string());
-    let clock = app.theme.clock(app.frame.time, "%H:%M:%S");
+    let clock = theme.clock(app.frame.time, " %H:%M:%S");
     let (used, total) = (size(gpu.memory.taken()), size(gpu.memory.total.get()));
     let source = if app.recording.is_some() {
         "REPLAY "
     } else {
         ""
     };
-    format!("{source}{used} of {total}G SM {sm} {watts}W {celsius}C {clock}")
+    let text = format!("{source}{used} of {total}G SM {sm} {watts}W {celsius}C");
+    let style = theme.style(Role::Text);
+    put(buffer, area.x, area.y, &text, area.width, style);
+    put_right(buffer, area.x, area.right(), area.y, &clock, style);
+}
+
+/// The worst that a pool on the GPU warns of.
+fn warning(app: &App, gpu: &Gpu) -> Option<Note> {
+    let on = app
+        .all_rows
+        .iter()
+        .filter(|row| row.id().gpu.as_ref() == Some(&gpu.uuid));
+    let pools = on.filter_map(ProcessRow::pool);
+    let notes = pools.flat_map(|pool| app.pool_notes(pool.process, pool.ordinal));
+    notes.min_by_key(|note| note.kind)
 }
 
 fn split_of(app: &App, gpu: &Gpu) -> Option<Accounting> {
@@ -225,15 +257,24 @@ fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     ))
 }
 
+/// `train.py 418  3h12  peak 20.1`: the most that was in live tensors, else what it holds.
 fn process_words(row: &ProcessRow, theme: &Theme) -> String {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
-    let vram = row.vram().get().map_or(theme.glyphs.absent.into(), gib);
-    let age = row.shown_age().map_or(String::new(), span_words);
+    let name = command.split(' ').next().unwrap_or(command);
+    let age = row
+        .shown_age()
+        .map_or(String::new(), |age| format!("  {}", span_words(age)));
     let ended = row.ended().map_or(String::new(), |e| {
         format!("ended {} ", theme.clock(e.time, "%H:%M"))
     });
-    format!("{ended}{vram}G {} {age} {command}", row.pid())
+    let peak = row.pool().map(|pool| pool.stats.allocated_peak);
+    let held = match (peak.filter(|peak| peak.0 > 0), row.vram().get()) {
+        (Some(peak), _) => format!("  peak {}", gib(peak)),
+        (None, Some(vram)) => format!("  {}G", gib(vram)),
+        (None, None) => String::new(),
+    };
+    format!("{ended}{name} {}{age}{held}", row.pid())
 }
 
 fn history(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
@@ -335,15 +376,6 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         None => ("live", Role::Good),
     };
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
-    let gpus = crate::tui::chrome::gpus_words(&app.frame);
-    put(
-        buffer,
-        area.x,
-        area.y,
-        &gpus,
-        area.width,
-        theme.style(Role::Title),
-    );
     let left = put_right(
         buffer,
         area.x,
@@ -352,7 +384,15 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         &clock,
         theme.style(Role::Text),
     );
-    put_right(buffer, area.x, left, area.y, source, theme.style(role));
+    let left = put_right(buffer, area.x, left, area.y, source, theme.style(role));
+    let gpus = chrome::gpus_words(&app.frame);
+    let job = chrome::job_words(&app.frame).unwrap_or_default();
+    let pieces = [
+        (gpus.as_str(), theme.style(Role::Title)),
+        (" ", theme.style(Role::Dim)),
+        (job.as_str(), theme.style(Role::Dim)),
+    ];
+    put_all(buffer, area.x, area.y, left.saturating_sub(1), &pieces);
     1
 }
 
@@ -375,7 +415,8 @@ fn worst(app: &App, gpus: &[Gpu], selected: Option<&Gpu>, area: Rect, buffer: &m
     put_line(buffer, area, &text, role, theme);
 }
 
-/// The worst note of all GPUs: one that is gone before one that is hot, that before one that is slow.
+/// The worst note of all GPUs: one that is gone before one that is hot, that before one that is slow, and that before
+/// what a pool warns of.
 fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
     let rank = |gpu: &Gpu, role: Role| match (gpu.health.state, role) {
         (HealthState::Lost | HealthState::Silent, _) => Some(0),
@@ -387,6 +428,13 @@ fn trouble(app: &App, gpus: &[Gpu]) -> Option<(String, Role)> {
         let note = notes(gpu, &app.frame).into_iter().next()?;
         Some((rank(gpu, note.role)?, gpu.index, note))
     });
-    let (_, index, note) = worst.min_by_key(|(rank, index, _)| (*rank, *index))?;
-    Some((format!("GPU {index} {}", note.text), note.role))
+    let worst = worst.min_by_key(|(rank, index, _)| (*rank, *index));
+    if let Some((_, index, note)) = worst {
+        return Some((format!("GPU {index} {}", note.text), note.role));
+    }
+    let warned = gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.index, warning(app, gpu)?)));
+    let (index, note) = warned.min_by_key(|(_, note)| note.kind)?;
+    Some((format!("GPU {index} {}", note.text), Role::Warn))
 }

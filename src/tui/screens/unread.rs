@@ -9,6 +9,7 @@ use crate::model::frame::Frame;
 use crate::model::pool::Unread;
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
 use crate::tui::pools::kind_words;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put_lines;
@@ -136,6 +137,12 @@ impl Screen for Unreadable {
             }
             None => Step::Ignored,
         }
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        let lines: Vec<String> = lines(app, 120).into_iter().map(|(line, _)| line).collect();
+        let what = "the reasons and whom they concern";
+        Some(Copied::new(what, &lines.join("\n")))
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -58,6 +58,23 @@ pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Breaks a line wherever it is full: of text that is to be copied no blank may go.
+pub fn wrap_anywhere(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for grapheme in text.graphemes(true) {
+        let more = grapheme.width();
+        if used + more > width && used > 0 {
+            lines.push(String::new());
+            used = 0;
+        }
+        let last = lines.len() - 1;
+        lines[last].push_str(grapheme);
+        used += more;
+    }
+    lines
+}
+
 /// Writes `text` at a place, clipped to `width` columns and to the buffer; returns the columns used.
 pub fn put(buffer: &mut Buffer, x: u16, y: u16, text: &str, width: u16, style: Style) -> u16 {
     let area = buffer.area;

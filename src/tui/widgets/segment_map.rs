@@ -305,6 +305,12 @@ impl Columns {
     }
 }
 
+/// Which cell of its row stands in a column of an area; none left of the cells.
+pub fn cell_at(area: Rect, x: u16) -> Option<usize> {
+    x.checked_sub(area.x + Columns::of(area).cells)
+        .map(usize::from)
+}
+
 /// How many cells a row has in an area.
 pub fn cells_per_row(area: Rect) -> usize {
     let columns = Columns::of(area);

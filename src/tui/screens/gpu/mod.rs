@@ -4,19 +4,21 @@ mod facts;
 mod timelines;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use self::facts::{facts_of, quiet};
 use super::gpu_columns::{has_pools, notes, parts};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
-use super::process_table::draw_processes;
-use super::{Screen, ScreenDef, Step, moved};
+use super::process_table::{Pressed, draw_processes, hit};
+use super::{Hit, Screen, ScreenDef, Step, moved};
 use crate::model::accounting::account_pools;
 use crate::model::gpu::{Gpu, HealthState};
 use crate::model::units::GpuUuid;
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::copying;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::bar;
@@ -60,6 +62,13 @@ pub struct GpuScreen {
     scroll: Scroll,
 }
 
+/// Where the parts below the title and the bar go; those without room are empty.
+struct Parts {
+    chart: Rect,
+    processes: Rect,
+    facts: Rect,
+}
+
 /// The least width of a column of facts.
 const FACTS: u16 = 58;
 
@@ -97,6 +106,33 @@ impl GpuScreen {
                 pane: self.pane,
                 ..Self::new(gpu.uuid.clone())
             };
+        }
+    }
+
+    fn parts(&self, app: &App, area: Rect) -> Parts {
+        let left = area.height.saturating_sub(2);
+        let chart = if left >= 18 {
+            (left / 3).clamp(6, 14)
+        } else {
+            0
+        };
+        let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
+        let processes = wanted.min((left - chart) / 3 + 1).min(left - chart);
+        let rest = left.saturating_sub(chart + processes);
+        let at = |y: u16, height: u16| Rect {
+            x: area.x + 1,
+            y: area.y + y,
+            width: area.width.saturating_sub(2),
+            height,
+        };
+        Parts {
+            chart: at(2, chart),
+            processes: Rect {
+                x: area.x,
+                width: area.width,
+                ..at(2 + chart, processes)
+            },
+            facts: at(2 + chart + processes + 1, rest.saturating_sub(1)),
         }
     }
 
@@ -143,14 +179,6 @@ impl GpuScreen {
     }
 }
 
-/// What the charts take, below the title and the bar.
-fn chart_rows(area: Rect) -> u16 {
-    match area.height.saturating_sub(2) {
-        left if left >= 18 => (left / 3).clamp(6, 14),
-        _ => 0,
-    }
-}
-
 /// `GPU 0  NVIDIA H200  GPU-caae…  0000:3b:00`, and what is wrong with it.
 fn draw_title(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
@@ -194,32 +222,34 @@ impl Screen for GpuScreen {
                 &parts(&split, has_pools(&split), &app.theme),
             );
         }
-        let left = area.height.saturating_sub(2);
-        let chart = chart_rows(area);
-        let wanted = u16::try_from(self.rows(app).len().max(1) + 1).unwrap_or(u16::MAX);
-        let processes = wanted.min((left - chart) / 3 + 1).min(left - chart);
-        let at = |y: u16, height: u16| Rect {
-            x: area.x + 1,
-            y: area.y + y,
-            width: area.width.saturating_sub(2),
-            height,
-        };
-        if chart > 0 {
-            timelines::draw(gpu, app, at(2, chart), buffer);
+        let parts = self.parts(app, area);
+        if parts.chart.height > 0 {
+            timelines::draw(gpu, app, parts.chart, buffer);
         }
-        self.draw_processes(
-            app,
-            Rect {
-                x: area.x,
-                width: area.width,
-                ..at(2 + chart, processes)
-            },
-            buffer,
-        );
-        let rest = left.saturating_sub(chart + processes);
-        if rest > 1 {
-            let area = at(2 + chart + processes + 1, rest - 1);
-            self.draw_facts(gpu, app, area, buffer);
+        self.draw_processes(app, parts.processes, buffer);
+        if parts.facts.height > 0 {
+            self.draw_facts(gpu, app, parts.facts, buffer);
+        }
+    }
+
+    fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
+        let parts = self.parts(app, body);
+        if parts.facts.contains(place) {
+            self.pane = Pane::Facts;
+            return Hit::Row;
+        }
+        if !parts.processes.contains(place) {
+            return Hit::Nothing;
+        }
+        let lines = self.rows(app).len();
+        match hit(app, lines, self.cursor, place, parts.processes) {
+            Some(Pressed::Heading(column)) => Hit::Column(column),
+            Some(Pressed::Line(line)) => {
+                let same = self.pane == Pane::Processes && line == self.cursor;
+                (self.pane, self.cursor) = (Pane::Processes, line);
+                if same { Hit::SameRow } else { Hit::Row }
+            }
+            None => Hit::Nothing,
         }
     }
 
@@ -261,12 +291,8 @@ impl Screen for GpuScreen {
         Step::Stay
     }
 
-    fn charts(&self, _app: &App, body: Rect) -> Option<Rect> {
-        Some(Rect {
-            y: body.y + 2,
-            height: chart_rows(body),
-            ..body
-        })
+    fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
+        Some(self.parts(app, body).chart)
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
@@ -275,6 +301,13 @@ impl Screen for GpuScreen {
         (self.pane == Pane::Processes)
             .then(|| here.nth(at))
             .flatten()
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        match self.process(app) {
+            Some(_) => None,
+            None => self.gpu(app).map(copying::gpu),
+        }
     }
 
     fn footer(&self) -> &'static [Action] {

@@ -60,7 +60,7 @@ impl Shown<'_> {
 
     /// Map and histogram side by side, or the one of them that is chosen.
     fn blocks(&self, read: &Read, pane: Pane, area: Rect, buffer: &mut Buffer) {
-        let line = u16::from(area.height >= 4);
+        let line = u16::from(area.height >= 4 && !self.screen.lies_below);
         let under = Rect {
             y: area.bottom() - line,
             height: line,
@@ -73,7 +73,7 @@ impl Shown<'_> {
         if area.width < 76 {
             match pane {
                 Pane::Histogram => {
-                    histogram::draw(&read.fragmentation.histogram, area, buffer, self.theme);
+                    self.histogram(read, area, buffer);
                 }
                 _ => self.map(read, area, under, buffer),
             }
@@ -90,6 +90,11 @@ impl Shown<'_> {
             width: right,
             ..area
         };
-        histogram::draw(&read.fragmentation.histogram, right, buffer, self.theme);
+        self.histogram(read, right, buffer);
+    }
+
+    fn histogram(&self, read: &Read, area: Rect, buffer: &mut Buffer) {
+        self.remember(Pane::Histogram, area, 0);
+        histogram::draw(&read.fragmentation.histogram, area, buffer, self.theme);
     }
 }

@@ -3,8 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Shown;
 use super::read::Read;
+use super::{Pane, Shown};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put;
 use crate::tui::widgets::segment_map::{self, SegmentLayout};
@@ -39,7 +39,9 @@ impl Shown<'_> {
             theme.style(Role::Dim),
         );
         let offset = scrolled(cursor.row, layout.rows(), usize::from(cells.height));
-        layout.draw(&read.map, offset, Some(cursor), cells, buffer, theme);
+        self.remember(Pane::Map, cells, offset);
+        let marked = (!self.screen.lies_below).then_some(cursor);
+        layout.draw(&read.map, offset, marked, cells, buffer, theme);
         if under.height > 0 {
             self.under(read, &layout, cursor, under, buffer);
         }

@@ -3,9 +3,9 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Shown;
 use super::figures::{STEP, gib};
 use super::read::Read;
+use super::{Pane, Shown};
 use crate::allocator::fragmentation::Shelf;
 use crate::model::pool::Pool;
 use crate::model::units::Bytes;
@@ -147,6 +147,7 @@ impl Shown<'_> {
         let theme = self.theme;
         let last = lines.len().saturating_sub(usize::from(area.height));
         let first = self.screen.scroll.min(last);
+        self.remember(Pane::Metrics, area, first);
         for (y, line) in (area.y..area.bottom()).zip(lines.iter().skip(first)) {
             let style = theme.style(if line.value.is_empty() {
                 Role::Title

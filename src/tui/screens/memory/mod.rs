@@ -5,6 +5,7 @@
 //! of the screen leave from below when there is little room; in a pane too small for any of them it is a few lines.
 
 mod accounting;
+mod copied;
 mod figures;
 mod fits;
 mod headline;
@@ -21,14 +22,15 @@ mod title;
 mod under;
 mod without;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use self::figures::Figures;
 use self::read::Read;
-use super::{Screen, ScreenDef, Step, moved};
+use super::{Hit, Screen, ScreenDef, Step, moved};
 use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
 use crate::model::pool::Pool;
@@ -37,10 +39,11 @@ use crate::model::units::{GpuUuid, Mono};
 use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
 use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Theme;
-use crate::tui::widgets::segment_map::Cursor;
+use crate::tui::widgets::segment_map::{Cursor, cell_at};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "memory",
@@ -104,6 +107,15 @@ enum Pane {
     Metrics,
 }
 
+/// Where a part was drawn last, which a press of the mouse must know.
+#[derive(Debug, Clone, Copy)]
+struct Drawn {
+    pane: Pane,
+    area: Rect,
+    /// The first row in it.
+    first: usize,
+}
+
 #[derive(Debug)]
 pub struct MemoryScreen {
     process: ProcessKey,
@@ -116,11 +128,19 @@ pub struct MemoryScreen {
     scroll: usize,
     /// The Python stack is to be asked for.
     ask_stack: bool,
+    /// It lies below other things and takes no keys: no cursor in the map.
+    lies_below: bool,
+    drawn: RefCell<Vec<Drawn>>,
     /// The newest map of this pool.
     read: Option<Read>,
 }
 
 impl MemoryScreen {
+    /// Whose memory it shows.
+    pub fn process_key(&self) -> ProcessKey {
+        self.process
+    }
+
     pub fn new(id: RowId) -> Self {
         Self {
             process: id.key,
@@ -130,6 +150,8 @@ impl MemoryScreen {
             cursor: Cursor::default(),
             scroll: 0,
             ask_stack: false,
+            lies_below: false,
+            drawn: RefCell::default(),
             read: None,
         }
     }
@@ -139,6 +161,14 @@ impl MemoryScreen {
         rows.iter()
             .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(gpu))
             .max_by_key(|row| (row.pool().is_some(), row.vram().get()))
+    }
+
+    /// As a part of another screen, which has the keys.
+    pub fn below(id: RowId) -> Self {
+        Self {
+            lies_below: true,
+            ..Self::new(id)
+        }
     }
 
     /// The process's pools, by their number inside it.
@@ -168,6 +198,19 @@ impl MemoryScreen {
             .copied()
     }
 
+    fn shown<'a>(&'a self, app: &'a App, pool: &'a Pool, wide: bool) -> Shown<'a> {
+        Shown {
+            screen: self,
+            app,
+            theme: &app.theme,
+            pool,
+            gpu: pools::gpu_of(&app.frame, pool),
+            notes: app.pool_notes(self.process, pool.ordinal),
+            figures: Figures::of(&app.frame, pool, self.read.as_ref()),
+            wide,
+        }
+    }
+
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         let mut rows = app.all_rows.iter().filter(|r| r.id().key == self.process);
         let first = rows.clone().next();
@@ -179,17 +222,8 @@ impl MemoryScreen {
         let Some(pool) = self.pool(app) else {
             return without::draw(self, app, area, buffer);
         };
-        let figures = Figures::of(&app.frame, pool, self.read.as_ref());
-        let view = Shown {
-            screen: self,
-            app,
-            theme: &app.theme,
-            pool,
-            gpu: pools::gpu_of(&app.frame, pool),
-            notes: app.pool_notes(self.process, pool.ordinal),
-            figures,
-            wide: area.width >= 96,
-        };
+        self.drawn.borrow_mut().clear();
+        let view = self.shown(app, pool, area.width >= 96);
         if area.height < 12 || area.width < 60 {
             view.small(area, buffer);
             return None;
@@ -266,6 +300,22 @@ impl Screen for MemoryScreen {
         Step::Stay
     }
 
+    /// On a cell of the map the cursor goes there; on another part, the keys do.
+    fn click(&mut self, _app: &App, place: Position, _body: Rect) -> Hit {
+        let drawn = self.drawn.get_mut().iter();
+        let hit = drawn.rev().find(|drawn| drawn.area.contains(place));
+        let Some(Drawn { pane, area, first }) = hit.copied() else {
+            return Hit::Nothing;
+        };
+        self.pane = pane;
+        let layout = self.read.as_ref().and_then(Read::drawn);
+        if let (Pane::Map, Some(layout), Some(x)) = (pane, layout, cell_at(area, place.x)) {
+            let row = first + usize::from(place.y - area.y);
+            self.cursor = layout.nearest(Cursor { row, x });
+        }
+        Hit::Row
+    }
+
     fn follow(&mut self, app: &App) {
         let Some(ordinal) = self.pool(app).map(|pool| pool.ordinal) else {
             return;
@@ -291,12 +341,16 @@ impl Screen for MemoryScreen {
         std::mem::take(&mut self.ask_stack).then_some(Request::Stacks(self.process))
     }
 
-    fn map(&self, app: &App) -> Option<(ProcessKey, u32)> {
+    fn map(&self, app: &App, _body: Rect) -> Option<(ProcessKey, u32)> {
         Some((self.process, self.pool(app)?.ordinal))
     }
 
     fn process<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
         self.row(app)
+    }
+
+    fn copied(&self, app: &App) -> Option<Copied> {
+        Some(self.shown(app, self.pool(app)?, true).copied())
     }
 
     fn footer(&self) -> &'static [Action] {
@@ -306,13 +360,21 @@ impl Screen for MemoryScreen {
             Action::NextPane,
             Action::NextGpu,
             Action::Stack,
-            Action::ZoomOut,
+            Action::Copy,
             Action::Help,
+            Action::ZoomOut,
         ]
     }
 
     fn def(&self) -> &'static ScreenDef {
         &DEF
+    }
+}
+
+impl Shown<'_> {
+    fn remember(&self, pane: Pane, area: Rect, first: usize) {
+        let drawn = Drawn { pane, area, first };
+        self.screen.drawn.borrow_mut().push(drawn);
     }
 }
 

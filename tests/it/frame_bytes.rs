@@ -1,0 +1,55 @@
+//! How much the program writes for a frame in which nothing changes but the clock: over a slow link that is what one
+//! pays for a pane that is merely open.
+// The figure, and what was skipped, is what one reads there.
+#![allow(clippy::print_stdout)]
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{RealProcess, dashboard, on_gpu};
+use crate::tables::shows;
+
+/// What a frame may cost at 80x24.
+const MOST: usize = 4 << 10;
+/// Frames that are counted, after the first ones, in which figures still arrive.
+const FRAMES: usize = 20;
+
+/// Bytes of each frame so far: what stands between one begin of a synchronized update and the next.
+fn frames(raw: &[u8]) -> Vec<usize> {
+    let mark = b"\x1b[?2026h";
+    let begins: Vec<usize> = raw
+        .windows(mark.len())
+        .enumerate()
+        .filter_map(|(at, window)| (window == mark).then_some(at))
+        .collect();
+    begins.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+#[test]
+fn an_unchanged_overview_costs_little() {
+    let processes: Vec<RealProcess> = (0..8)
+        .map(|i| RealProcess::start(&format!("train-{i}.py")))
+        .collect();
+    let gpus = "[[gpu]]\nsm = 97\npower = 131400\ntemperature = 44\n".repeat(8);
+    let on = |(gpu, process)| on_gpu(gpu, process, "used = \"100 GiB\"\nsm = 93");
+    let busy: String = processes.iter().enumerate().map(on).collect();
+    let fake = FakeNvml::new(&(gpus + &busy));
+    let terminal = dashboard(&fake).size(24, 80).start();
+    let last = processes.last().unwrap().pid();
+    terminal.wait_for(|s| shows(s, last, &[]), "the last process");
+    let before = frames(&terminal.raw()).len();
+    // The screen is drawn once a frame; the harness wakes with what it reads.
+    let enough = |_: &vt100::Screen| true;
+    while frames(&terminal.raw()).len() < before + FRAMES + 5 {
+        terminal.wait_for(enough, "frames");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let mut counted = frames(&terminal.raw()).split_off(before + 5);
+    counted.sort_unstable();
+    let (median, most) = (counted[counted.len() / 2], counted[counted.len() - 1]);
+    println!("bytes of a frame at 80x24, unchanged: {median} in the median, {most} at most");
+    assert!(
+        median > 0 && most <= MOST,
+        "{median} in the median, {most} at most"
+    );
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+}

@@ -1,0 +1,42 @@
+//! The help: it lists everything, and finds it.
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::dashboard;
+
+#[test]
+fn a_word_is_looked_for_among_keys_and_words() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake).start();
+    terminal.wait_text("no process is on a GPU");
+    terminal.send("?");
+    terminal.wait_text("Help: Overview");
+    terminal.wait_text("/ looks for a word");
+    // Letters that are keys elsewhere are typed here.
+    terminal.send("/quiet");
+    terminal.wait_text("look for: quiet");
+    terminal.wait_text("no key and no word here has that");
+    terminal.send("\x15STUCK");
+    let found = |screen: &vt100::Screen| {
+        let text = screen.contents();
+        let has = |words: &str| text.contains(words);
+        has("PROCESS TABLE") && has("The part of IDLE beside live tensors") && !has("KEYS")
+    };
+    terminal.wait_for(found, "the column STUCK alone");
+    terminal.send("\r");
+    terminal.wait_text("/STUCK");
+    // First what was looked for goes, then the help.
+    terminal.send("\x1b");
+    terminal.wait_text("KEYS");
+    terminal.send("\x1b");
+    terminal.wait_for(|s| !s.contents().contains("Help: Overview"), "the overview");
+    // At 40x6 there is room for it too.
+    terminal.resize(6, 40);
+    terminal.send("?/clipb");
+    terminal.wait_text("look for: clipb");
+    terminal.send("\r");
+    terminal.wait_text("Send to the clipboard");
+    // Nothing may be typed right behind an Esc: that would be Alt.
+    terminal.send("qq");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
