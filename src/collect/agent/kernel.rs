@@ -31,7 +31,11 @@ impl Kernel {
     pub fn new(options: &Options, namespace: PidNamespace) -> Self {
         Self {
             host: HostReader::new(),
-            table: ProcessTable::new(&options.proc_root, namespace),
+            table: ProcessTable::new(
+                &options.proc_root,
+                options.container_files.clone(),
+                namespace,
+            ),
             done: None,
         }
     }

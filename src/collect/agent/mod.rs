@@ -21,6 +21,7 @@ use super::driver::{NvmlFailure, diagnose_driver};
 use super::host::hello;
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
+use super::process::container::Files;
 use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Wanted};
 use super::torch::rise::Rise;
@@ -46,6 +47,7 @@ pub struct Options {
     /// The value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
+    pub container_files: Files,
     /// No signal is sent, whoever asks.
     pub readonly: bool,
 }

@@ -11,6 +11,7 @@
 pub(in crate::collect) mod access;
 mod bounded;
 mod cgroup;
+pub mod container;
 mod cpu;
 mod detail;
 mod dir;
@@ -30,6 +31,7 @@ pub use self::detail::read as detail;
 pub use self::signal::send as send_signal;
 
 use self::access::Access;
+use self::container::{Containers, Files};
 use self::local::OpenGpus;
 use self::stat::StatBuffer;
 use self::user::UserNames;
@@ -66,6 +68,7 @@ struct Context {
     proc_root: PathBuf,
     access: Access,
     users: UserNames,
+    containers: Containers,
     buffer: StatBuffer,
     boot: UnixMillis,
     ticks_per_second: u64,
@@ -79,7 +82,7 @@ impl Context {
 }
 
 impl ProcessTable {
-    pub fn new(proc_root: &Path, namespace: PidNamespace) -> Self {
+    pub fn new(proc_root: &Path, files: Files, namespace: PidNamespace) -> Self {
         Self {
             watched: BTreeMap::new(),
             open_gpus: OpenGpus::new(proc_root),
@@ -88,6 +91,7 @@ impl ProcessTable {
                 proc_root: proc_root.to_owned(),
                 access: Access::new(proc_root),
                 users: UserNames::new(),
+                containers: Containers::new(proc_root, files),
                 buffer: StatBuffer::new(),
                 boot: boot_moment(),
                 ticks_per_second: procfs::ticks_per_second(),
