@@ -6,6 +6,8 @@ mod cards;
 mod commands;
 #[cfg(target_os = "linux")]
 mod config;
+#[cfg(target_os = "linux")]
+mod containers;
 mod crowd;
 #[cfg(target_os = "linux")]
 mod dashboard;
@@ -21,6 +23,8 @@ mod groups;
 #[cfg(target_os = "linux")]
 mod hostile;
 mod layers;
+#[cfg(target_os = "linux")]
+mod line;
 #[cfg(target_os = "linux")]
 mod machine;
 mod model;
@@ -48,6 +52,7 @@ mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
 mod themes;
+mod throng;
 #[cfg(target_os = "linux")]
 mod torch_dump;
 #[cfg(target_os = "linux")]
@@ -56,3 +61,5 @@ mod torch_live;
 mod torch_target;
 #[cfg(target_os = "linux")]
 mod trouble;
+#[cfg(target_os = "linux")]
+mod unattributed;

@@ -8,22 +8,26 @@
 
 mod devices;
 mod kernel;
+mod unattributed;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use self::kernel::{Kernel, KernelOrder};
+use self::unattributed::{Seen, explain, is_worth_a_look};
 use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
 use super::host::hello;
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::process::container::Files;
+use super::process::leftovers::Leftover;
 use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Wanted};
+use super::torch::Failure;
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
 use crate::model::event::{Event, Exit, HealthChange, Observation};
@@ -117,6 +121,9 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         stack_feed.push(Update::Stacks(key, Arc::new(stack)));
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
+    if hello.namespace != PidNamespace::Host {
+        sampler.suspect_copies();
+    }
     let at_rise = python.clone();
     sampler.alert(move |rise| at_rise.take(wanted_at(&rise)));
     let agent = Agent {
@@ -139,6 +146,8 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         driver: None,
         host: None,
         processes: ProcessList::default(),
+        copies: HashSet::new(),
+        leftovers: None,
         peaks: HashMap::new(),
         focus: None,
         readonly: options.readonly,
@@ -229,6 +238,9 @@ struct Agent {
     driver: Option<Driver>,
     host: Option<Host>,
     processes: ProcessList,
+    /// In a container: forked copies of processes there, which use no GPU themselves.
+    copies: HashSet<ProcessKey>,
+    leftovers: Option<Vec<Leftover>>,
     peaks: HashMap<ProcessKey, Peak>,
     focus: Option<GpuUuid>,
     readonly: bool,
@@ -311,13 +323,18 @@ impl Agent {
 
     fn take_kernel(&mut self, (host, readout): (Host, Option<ProcessReadout>)) {
         if let Some(readout) = readout {
+            let is_there = |key: &ProcessKey| readout.list.iter().any(|p| p.key == *key);
+            for (key, process) in readout.ended {
+                if !self.copies.contains(&key) {
+                    self.announce_exit(key, process);
+                }
+            }
+            self.copies.retain(is_there);
             self.processes = ProcessList {
                 at: host.at,
-                list: Arc::new(readout.list),
+                list: self.without_copies(&readout.list),
             };
-            for (key, process) in readout.ended {
-                self.announce_exit(key, process);
-            }
+            self.leftovers = readout.leftovers;
         }
         self.host = Some(host);
     }
@@ -417,6 +434,8 @@ impl Agent {
         self.link_processes();
         self.note_peaks(now);
         self.read_pools(now, inbox)?;
+        self.drop_copies();
+        self.explain_unattributed();
         let frame = Frame {
             seq: self.frame_seq,
             time: now_wall(),
@@ -488,6 +507,7 @@ impl Agent {
             return KernelOrder {
                 pids: Vec::new(),
                 devices,
+                leftovers: false,
             };
         }
         let listed = self
@@ -496,9 +516,15 @@ impl Agent {
             .filter_map(|g| g.processes.value())
             .flatten();
         let pids = listed.map(|process| process.pid).collect();
+        let processes = &self.processes.list;
+        let leftovers = self
+            .gpus
+            .values()
+            .any(|gpu| is_worth_a_look(gpu, processes));
         KernelOrder {
             pids,
             devices: Vec::new(),
+            leftovers,
         }
     }
 
@@ -552,9 +578,15 @@ impl Agent {
             .values()
             .filter_map(|gpu| gpu.processes.value())
             .flatten();
+        let local = self.processes.list.iter();
+        let local = local
+            .filter(|process| !process.open_gpus.is_empty())
+            .map(|p| p.key);
         let mut keys: Vec<ProcessKey> = listed
             .filter(|process| process.kind != ContextKind::Graphics)
             .filter_map(|process| process.process)
+            // In a container, those that hold a device open.
+            .chain(local)
             // A process that could not be opened has no start, and no memory to read.
             .filter(|key| key.start != StartTicks(0))
             .collect();
@@ -573,6 +605,38 @@ impl Agent {
             self.sampler.map(process, ordinal, move |map| {
                 let _ = sections.send(Section::Map(map));
             });
+        }
+    }
+
+    /// In a container nobody says who really uses a GPU: a worker that was forked holds its parent's devices open and
+    /// a copy of its allocator, and none of its memory.
+    fn drop_copies(&mut self) {
+        let why = Failure::Forked.missing();
+        let unread = self.pools.unread.iter();
+        let new: Vec<ProcessKey> = unread.filter(|u| u.why == why).map(|u| u.process).collect();
+        if new.is_empty() {
+            return;
+        }
+        Arc::make_mut(&mut self.pools.unread).retain(|unread| unread.why != why);
+        self.copies.extend(new);
+        self.processes.list = self.without_copies(&self.processes.list);
+    }
+
+    fn without_copies(&self, list: &[Process]) -> Arc<Vec<Process>> {
+        let is_kept = |process: &&Process| !self.copies.contains(&process.key);
+        Arc::new(list.iter().filter(is_kept).cloned().collect())
+    }
+
+    fn explain_unattributed(&mut self) {
+        let seen = Seen {
+            namespace: self.namespace,
+            processes: &self.processes.list,
+            pools: &self.pools,
+            leftovers: self.leftovers.as_deref(),
+            peaks: &self.peaks,
+        };
+        for gpu in self.gpus.values_mut() {
+            gpu.unattributed = explain(gpu, &seen);
         }
     }
 

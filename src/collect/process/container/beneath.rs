@@ -73,17 +73,20 @@ mod tests {
 
     #[test]
     fn only_plain_files_beneath_the_root_are_read() {
-        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, outside) = (
+            tempfile::tempdir().expect("as laid out"),
+            tempfile::tempdir().expect("as laid out"),
+        );
         let at = |name: &str| root.path().join(name);
-        fs::write(outside.path().join("secret"), "secret").unwrap();
-        fs::create_dir(at("a")).unwrap();
-        fs::write(at("a/plain"), "text").unwrap();
-        symlink(outside.path().join("secret"), at("a/link")).unwrap();
-        symlink(outside.path(), at("b")).unwrap();
-        nix::unistd::mkfifo(&at("a/pipe"), Mode::S_IRUSR).unwrap();
+        fs::write(outside.path().join("secret"), "secret").expect("as laid out");
+        fs::create_dir(at("a")).expect("as laid out");
+        fs::write(at("a/plain"), "text").expect("as laid out");
+        symlink(outside.path().join("secret"), at("a/link")).expect("as laid out");
+        symlink(outside.path(), at("b")).expect("as laid out");
+        nix::unistd::mkfifo(&at("a/pipe"), Mode::S_IRUSR).expect("as laid out");
 
         let read = |path: &str, limit| read(root.path(), path, limit);
-        assert_eq!(read("a/plain", 4).unwrap(), b"text");
+        assert_eq!(read("a/plain", 4).expect("as laid out"), b"text");
         assert_eq!(errno(read("a/plain", 3)), Some(Errno::EFBIG));
         assert_eq!(errno(read("a/link", 99)), Some(Errno::ELOOP));
         assert_eq!(errno(read("b/secret", 99)), Some(Errno::ENOTDIR));
@@ -93,21 +96,21 @@ mod tests {
         assert_eq!(errno(read("a", 99)), Some(Errno::EACCES));
         assert_eq!(errno(read("c/plain", 99)), Some(Errno::ENOENT));
         if geteuid().is_root() {
-            std::os::unix::fs::chown(at("a/plain"), Some(65_534), None).unwrap();
+            std::os::unix::fs::chown(at("a/plain"), Some(65_534), None).expect("as laid out");
             assert_eq!(errno(read("a/plain", 4)), Some(Errno::EACCES));
         }
     }
 
     #[test]
     fn a_directory_is_listed_up_to_a_bound_and_not_through_a_link() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("a")).unwrap();
+        let root = tempfile::tempdir().expect("as laid out");
+        fs::create_dir(root.path().join("a")).expect("as laid out");
         for name in 0..9 {
-            fs::write(root.path().join(format!("a/{name}")), "").unwrap();
+            fs::write(root.path().join(format!("a/{name}")), "").expect("as laid out");
         }
-        symlink("a", root.path().join("b")).unwrap();
-        assert_eq!(names(root.path(), "a", 5).unwrap().len(), 5);
-        assert_eq!(names(root.path(), "a", 99).unwrap().len(), 9);
+        symlink("a", root.path().join("b")).expect("as laid out");
+        assert_eq!(names(root.path(), "a", 5).expect("as laid out").len(), 5);
+        assert_eq!(names(root.path(), "a", 99).expect("as laid out").len(), 9);
         assert!(names(root.path(), "b", 99).is_err());
     }
 }

@@ -53,8 +53,7 @@ fn by_mounts(dir: &Dir) -> Option<Runtime> {
 fn of_mounts(mountinfo: &str) -> Option<Runtime> {
     let root = mountinfo
         .lines()
-        .filter(|line| line.split(' ').nth(4) == Some("/"))
-        .next_back()?;
+        .rfind(|line| line.split(' ').nth(4) == Some("/"))?;
     let (_, source) = root.split_once(" - ")?;
     [
         ("/apptainer/mnt/session", Runtime::Apptainer),

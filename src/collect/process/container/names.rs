@@ -180,13 +180,13 @@ mod tests {
 
     impl Machine {
         fn new() -> Self {
-            Self(tempfile::tempdir().unwrap())
+            Self(tempfile::tempdir().expect("as laid out"))
         }
 
         fn with(self, path: &str, text: &str) -> Self {
             let path = self.0.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+            fs::create_dir_all(path.parent().expect("as laid out")).expect("as laid out");
+            fs::write(path, text).expect("as laid out");
             self
         }
 

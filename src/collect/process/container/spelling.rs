@@ -180,10 +180,10 @@ mod tests {
             format!("pod{POD}"),
             format!("kubepods-pod{}.slice", POD.replace('-', "_")),
         ] {
-            let found = found(&format!("0::/kubepods/{pod}/{ID}")).unwrap();
+            let found = found(&format!("0::/kubepods/{pod}/{ID}")).expect("as laid out");
             assert_eq!(found.pod.as_deref(), Some(POD));
         }
-        let short = found(&format!("0::/kubepods/pod1234/{ID}")).unwrap();
+        let short = found(&format!("0::/kubepods/pod1234/{ID}")).expect("as laid out");
         assert_eq!((short.pod, short.runtime), (None, Runtime::Unknown));
     }
 
@@ -217,7 +217,7 @@ mod tests {
         ] {
             assert_eq!(of(cgroup), expected, "{cgroup}");
         }
-        let hostile = of("0::/lxc.payload.a\u{202e}b").unwrap().1;
+        let hostile = of("0::/lxc.payload.a\u{202e}b").expect("as laid out").1;
         assert_eq!(hostile, "a\\u{202e}b");
     }
 }
