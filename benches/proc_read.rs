@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gputop::collect::host::HostReader;
+use gputop::collect::process::container::Files;
 use gputop::collect::process::{ProcessTable, detail};
 use gputop::model::host::PidNamespace;
 use gputop::model::units::{Mono, Pid};
@@ -25,7 +26,14 @@ fn main() {
     let mut children: Vec<Child> = (0..PROCESSES).map(|_| spawn()).collect();
     let pids: Vec<Pid> = children.iter().map(|c| Pid(c.id())).collect();
     wait_for_threads(&pids);
-    let mut table = ProcessTable::new(Path::new("/proc"), PidNamespace::Host);
+    let mut table = ProcessTable::new(
+        Path::new("/proc"),
+        Files {
+            root: "/".into(),
+            home: None,
+        },
+        PidNamespace::Host,
+    );
 
     let first = timed(|| drop(table.read(&pids, Mono(0))));
     println!(

@@ -131,7 +131,7 @@ fn read(proc_root: &Path, pid: Pid, blocks: bool) -> Result<Document, Failure> {
     } else {
         stats.truncate(1);
     }
-    if is_forked_copy(proc_root, pid, &attached) {
+    if attached.is_forked_copy(proc_root, pid) {
         return Err(Failure::Forked);
     }
     let mut devices = Vec::new();
@@ -165,16 +165,6 @@ fn whole(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
         std::thread::sleep(WHOLE_PAUSE);
     }
     Err(Failure::Busy)
-}
-
-/// A worker that was forked after CUDA was in use carries its parent's books: the same devices at the same places.
-fn is_forked_copy(proc_root: &Path, pid: Pid, attached: &Attached<Live>) -> bool {
-    let parent = procfs::process::Process::new_with_root(proc_root.join(pid.to_string()))
-        .and_then(|process| process.stat())
-        .ok()
-        .and_then(|stat| u32::try_from(stat.ppid).ok());
-    let parent = parent.and_then(|parent| Attached::open(proc_root, Pid(parent)).ok());
-    parent.is_some_and(|parent| parent.devices() == attached.devices())
 }
 
 fn device(

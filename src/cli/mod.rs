@@ -14,6 +14,7 @@ mod doctor;
 mod explain;
 mod generate;
 mod incidents;
+mod line;
 mod log;
 mod once;
 mod record;
@@ -44,6 +45,8 @@ pub struct Cli {
 enum Command {
     /// Print one sample: every GPU, and every process that is on one of them
     Once(once::Args),
+    /// Print one short line, for tmux's status-right and the like
+    Line(line::Args),
     /// Record this host until interrupted
     Record(record::Args),
     /// Play a recording
@@ -88,6 +91,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         None => top::run(&cli.top, &settings(cli.top.interval)?),
         Some(Command::Once(args)) => once::run(args, &settings(None)?),
+        Some(Command::Line(args)) => line::run(args),
         Some(Command::Record(args)) => record::run(args, &settings(args.interval)?),
         Some(Command::Replay(args)) => replay::run(args, &settings(None)?),
         Some(Command::Demo) => demo::run(&settings(None)?),

@@ -3,4 +3,5 @@
 pub mod cards;
 pub mod csv;
 pub mod explanation;
+pub mod line;
 pub mod table;

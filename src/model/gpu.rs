@@ -69,6 +69,9 @@ pub struct Gpu {
     /// Every process that the driver lists on this GPU, in the driver's PID namespace.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub processes: Reading<Vec<GpuProcess>>,
+    /// What is used and held by no living process that can be seen, in parts, each with what is known of why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unattributed: Vec<Unattributed>,
     /// When `processes` was read: not every tick.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes_at: Option<Mono>,
@@ -327,6 +330,40 @@ impl GpuProcess {
             ..ProcessKey::default()
         })
     }
+}
+
+/// A part of a GPU's memory that nobody here can be seen to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Unattributed {
+    pub bytes: Bytes,
+    pub cause: UnattributedCause,
+    /// Of whom the sentence speaks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pids: Vec<Pid>,
+    /// With its figures and a period.
+    pub sentence: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnattributedCause {
+    /// This is a container, and whoever holds it is in another or on the host.
+    OutsideContainer,
+    /// The driver lists processes that this user may not see.
+    Hidden,
+    /// The driver lists a process that is not there.
+    Gone,
+    /// A process that has ended, perhaps not with all its threads.
+    Zombie,
+    /// A process that the driver lists no memory of has the GPU open.
+    HeldOpen,
+    /// The MPS server runs, whose clients are not all listed.
+    MpsServer,
+    /// Nothing that was seen tells.
+    #[default]
+    #[serde(other)]
+    Unknown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

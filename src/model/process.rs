@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::container::Runtime;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Percent, Pid, StartTicks, UnixMillis};
 
@@ -57,13 +58,32 @@ pub struct Process {
     /// Who started it, or has adopted it since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// A short container id from the cgroup path.
+    /// Its container: a short id, or the name where the runtime has no ids; of a Slurm step `81234.0`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_runtime: Option<Runtime>,
+    /// What its user called it: `train`, `POD/CONTAINER` of Kubernetes, the image of Apptainer. Not read where the
+    /// id is a name.
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub container_name: Reading<String>,
     /// Inside a container only: GPUs whose device file this process holds open, since the driver's list cannot
     /// be matched there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub open_gpus: Vec<GpuUuid>,
+}
+
+impl Process {
+    /// `docker train`, or without a name that may be read here `docker 3f2a9c8b7c6d`; nothing outside any container.
+    pub fn container_words(&self) -> Option<String> {
+        let id = self.container.value()?;
+        let name = self.container_name.value().unwrap_or(id);
+        Some(match self.container_runtime {
+            Some(runtime) if name.starts_with("mnt:") => runtime.word().to_owned(),
+            Some(runtime) => format!("{} {name}", runtime.word()),
+            None => name.clone(),
+        })
+    }
 }
 
 /// The scheduler state of `/proc/PID/stat`.

@@ -4,12 +4,12 @@
 use super::pools;
 use super::rows::ProcessRow;
 use super::theme::{Role, Theme};
-use super::widgets::table::{Align, Cell, Column, First, Sort, SortKey};
+use super::widgets::table::{Align, Cell, Column, First, Hidden, Sort, SortKey};
 use super::widgets::timeline::span_words;
 use crate::allocator::fits::stuck;
 use crate::model::frame::Frame;
 use crate::model::pool::PoolStats;
-use crate::model::process::RunState;
+use crate::model::process::{Process, RunState};
 use crate::model::units::Bytes;
 
 /// Sizes in GiB with one decimal, as the headings of the overview promise; small ones say their unit.
@@ -125,8 +125,23 @@ const fn smallest(key: fn(&ProcessRow) -> SortKey) -> Option<Sort<ProcessRow>> {
     })
 }
 
+pub const CONTAINER: &str = "CONTAINER";
+
 /// Columns that only pools fill: without one they are the first to leave.
 pub const POOL_COLUMNS: &[&str] = &["ALLOC", "RESV", "IDLE", "STUCK", "FITS", "RETRY", "OOM"];
+
+/// What is hidden on this frame: the person's choice, and the containers where no process is in one.
+pub fn hidden(chosen: Hidden, frame: &Frame) -> Hidden {
+    let mut hidden = chosen;
+    let mut processes = frame.processes.iter().flat_map(|list| &*list.list);
+    if !processes.any(|process| process.container.value().is_some()) {
+        let at = PROCESS_COLUMNS
+            .iter()
+            .position(|column| column.title == CONTAINER);
+        at.into_iter().for_each(|at| hidden.hide(at));
+    }
+    hidden
+}
 
 /// The columns that have nothing to say on this frame.
 pub fn late(frame: &Frame) -> &'static [&'static str] {
@@ -271,6 +286,20 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         largest(|row| SortKey::whole(row.shown_age().map(|v| v.0))),
         "How long the process has run, or had when it ended.",
     ),
+    Column {
+        title: CONTAINER,
+        width: 16,
+        align: Align::Left,
+        priority: 13,
+        cell: |row, theme| {
+            let words = row.facts().and_then(Process::container_words);
+            words.map_or_else(|| Cell::absent(theme), Cell::text)
+        },
+        sort: smallest(|row| {
+            SortKey::text(row.facts().and_then(Process::container_words).as_ref())
+        }),
+        help: "The container it runs in, by name, else by id; shown while a process is in one and there is room.",
+    },
     Column {
         title: "COMMAND",
         width: 12,

@@ -10,7 +10,7 @@ use super::rows::ProcessRow;
 use super::theme::Role;
 use super::widgets::table::Cell;
 use crate::model::pool::PoolStats;
-use crate::model::process::{Parent, ProcessKey};
+use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::units::{Bytes, Pid};
 
 /// Generations below each other.
@@ -62,7 +62,9 @@ impl Grouping {
         Some(match self {
             Self::Flat | Self::Tree => return None,
             Self::User => text(facts.and_then(|f| f.user.value()), "user"),
-            Self::Container => text(facts.and_then(|f| f.container.value()), "container"),
+            Self::Container => facts
+                .and_then(Process::container_words)
+                .unwrap_or_else(|| "no container".into()),
             Self::Job => text(facts.and_then(|f| f.job.value()), "job"),
             Self::Rank => facts
                 .and_then(|f| f.rank.get())

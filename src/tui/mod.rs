@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod app;
+mod bounded;
 pub mod chrome;
 pub mod clipboard;
 pub mod colours;

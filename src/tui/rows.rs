@@ -350,6 +350,7 @@ impl ProcessRow {
                     || facts.user.value().is_some_and(|v| has(v))
                     || facts.job.value().is_some_and(|v| has(v))
                     || facts.container.value().is_some_and(|v| has(v))
+                    || facts.container_words().is_some_and(|v| has(&v))
                     || facts
                         .rank
                         .get()

@@ -14,6 +14,8 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::bounded::Bounded;
+
 /// True while the screen is ours; whoever turns it false gives the screen back, and only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 /// True while the terminal reports the mouse to us.
@@ -24,10 +26,12 @@ static MOUSE: AtomicBool = AtomicBool::new(false);
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
 
+type Out = Bounded<CrosstermBackend<BufWriter<Stdout>>>;
+
 pub struct Terminal {
     /// Never dropped: its own way out prints to standard error when it cannot show the cursor, and when that is the
     /// terminal that went away, printing is a panic. [`give_back`] does all there is to do.
-    inner: ManuallyDrop<ratatui::Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
+    inner: ManuallyDrop<ratatui::Terminal<Out>>,
     mouse: bool,
 }
 
@@ -40,7 +44,7 @@ impl Terminal {
         take(mouse)?;
         // Large enough that a full screen leaves in one write.
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
-        match ratatui::Terminal::new(CrosstermBackend::new(out)) {
+        match ratatui::Terminal::new(Bounded(CrosstermBackend::new(out))) {
             Ok(inner) => Ok(Self {
                 inner: ManuallyDrop::new(inner),
                 mouse,
@@ -88,10 +92,10 @@ impl Terminal {
     /// # Errors
     /// When standard output went away.
     pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
-        queue!(self.inner.backend_mut(), BeginSynchronizedUpdate)?;
+        queue!(self.inner.backend_mut().0, BeginSynchronizedUpdate)?;
         self.inner
             .draw(|frame| draw(frame.area(), frame.buffer_mut()))?;
-        execute!(self.inner.backend_mut(), EndSynchronizedUpdate)
+        execute!(self.inner.backend_mut().0, EndSynchronizedUpdate)
     }
 }
 

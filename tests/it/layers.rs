@@ -65,6 +65,11 @@ const RULES: &[Rule] = &[
         place: "export/table.rs",
         may: &["export", "model", "tui"],
     },
+    // What is wrong with a GPU is said as the overview says it.
+    Rule {
+        place: "export/line.rs",
+        may: &["export", "model", "tui"],
+    },
     Rule {
         place: "export",
         may: &["model"],

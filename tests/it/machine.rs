@@ -1,6 +1,7 @@
 //! A pretended GPU machine with real processes on it, and gputop on a terminal in front of it.
 //!
 //! The scenario names the PIDs of processes that really run, so that everything the kernel says of them is true.
+#![allow(clippy::print_stdout)]
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -171,6 +172,19 @@ pub fn wait_until(what: &str, mut wanted: impl FnMut() -> bool) {
         assert!(start.elapsed() < DEADLINE, "waited for {what}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Whether a tool that is not part of the repository can be run. A test does without it, unless nothing may be skipped.
+pub fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("-V").output().is_ok();
+    assert!(
+        found || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
+        "{tool} is not here, and nothing may be skipped"
+    );
+    if !found {
+        println!("skipped: {tool} is not here");
+    }
+    found
 }
 
 /// Whether the driver's PIDs and ours are the same, as on a host. Inside a container the product matches none, by

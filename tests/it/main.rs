@@ -6,6 +6,8 @@ mod cards;
 mod commands;
 #[cfg(target_os = "linux")]
 mod config;
+#[cfg(target_os = "linux")]
+mod containers;
 mod crowd;
 #[cfg(target_os = "linux")]
 mod dashboard;
@@ -29,6 +31,8 @@ mod incidents;
 #[cfg(target_os = "linux")]
 mod incidents_shown;
 mod layers;
+#[cfg(target_os = "linux")]
+mod line;
 #[cfg(target_os = "linux")]
 mod logs;
 #[cfg(target_os = "linux")]
@@ -62,6 +66,7 @@ mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
 mod themes;
+mod throng;
 #[cfg(target_os = "linux")]
 mod tmux;
 #[cfg(target_os = "linux")]
@@ -73,3 +78,5 @@ mod torch_target;
 mod training;
 #[cfg(target_os = "linux")]
 mod trouble;
+#[cfg(target_os = "linux")]
+mod unattributed;

@@ -143,12 +143,17 @@ fn readonly_sends_nothing() {
 #[test]
 fn the_collectors_refuse_under_readonly_whoever_asks() {
     use gputop::collect::agent::Options;
+    use gputop::collect::process::container::Files;
     use gputop::model::units::Millis;
     let mut process = RealProcess::start("train.py");
     let options = Options {
         interval: Millis(200),
         library: Some("/nonexistent".into()),
         proc_root: "/proc".into(),
+        container_files: Files {
+            root: "/".into(),
+            home: None,
+        },
         readonly: true,
     };
     let mut source = gputop::source::local::start(options).unwrap();

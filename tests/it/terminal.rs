@@ -217,6 +217,11 @@ impl Terminal {
         self.master.resize(size(rows, cols)).unwrap();
     }
 
+    /// Has the terminal say that it has a size, whatever is read of its output.
+    pub fn claim(&self, rows: u16, cols: u16) {
+        self.master.resize(size(rows, cols)).unwrap();
+    }
+
     pub fn signal(&self, signal: Signal) {
         assert!(self.output.lock().status.is_none(), "it has ended already");
         signal::kill(self.pid, signal).unwrap();

@@ -187,6 +187,45 @@ fn sizes_down_to_nothing_are_survived() {
     }
 }
 
+/// Kilobytes of memory that the process has had at most.
+fn most_resident(pid: u32) -> u64 {
+    let process = procfs::process::Process::new(pid.cast_signed()).unwrap();
+    process.status().unwrap().vmhwm.unwrap()
+}
+
+#[test]
+fn a_size_beyond_any_screen_costs_no_more_than_a_large_one() {
+    let fake = FakeNvml::h200s(2, "");
+    let terminal = dashboard(&fake).start();
+    wait_overview(&terminal);
+    for (rows, cols) in [(u16::MAX, u16::MAX), (u16::MAX, 1), (1, u16::MAX)] {
+        terminal.claim(rows, cols);
+        for keys in ["?", "q", "\r", "q"] {
+            terminal.send(keys);
+            let before = fake.calls().of("memory");
+            fake.wait_calls("a tick", |calls| calls.of("memory") > before);
+        }
+    }
+    let most = most_resident(terminal.pid());
+    assert!(most < 300 << 10, "{most} KiB");
+    terminal.resize(24, 80);
+    wait_overview(&terminal);
+    terminal.send("q");
+    assert_left(&terminal, 0);
+}
+
+#[test]
+fn a_terminal_of_which_nothing_is_known_gets_the_screen_without_colour() {
+    let process = RealProcess::start("train.py");
+    let fake = busy_machine(&process);
+    for term in ["dumb", "unknown", "", "xterm-of-the-future"] {
+        let terminal = dashboard(&fake).env("TERM", term).start();
+        wait_overview(&terminal);
+        terminal.send("q");
+        assert_left(&terminal, 0);
+    }
+}
+
 #[test]
 fn a_burst_of_a_hundred_sizes_ends_in_the_last_one() {
     let fake = FakeNvml::h200s(3, "");

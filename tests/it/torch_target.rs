@@ -2,7 +2,7 @@
 //!
 //! The test binary starts itself again; the child lays the dump's ranges at their recorded addresses, under files
 //! named as the libraries were and deleted at once, and obeys a line at a time: `poke ADDRESS VALUE` writes a word,
-//! `exec` becomes another program.
+//! `fork` makes a copy, `exec` becomes another program.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -18,6 +18,7 @@ use gputop::collect::memory::dump::Dump;
 use gputop::collect::memory::maps::Mapping;
 use gputop::model::units::Pid;
 use nix::libc;
+use nix::unistd::ForkResult;
 
 const PAGE: u64 = 4_096;
 /// What the child exits with when an address is taken: the system lays out each process anew, so another may do.
@@ -68,6 +69,15 @@ impl Target {
 
     pub fn exec(&mut self) {
         writeln!(self.stdin, "exec").unwrap();
+    }
+
+    /// Forks it, as a DataLoader does its workers: a copy that holds the same books and the same files.
+    pub fn fork(&mut self) -> u32 {
+        writeln!(self.stdin, "fork").unwrap();
+        let mut lines = (&mut self.answers).lines().map_while(Result::ok);
+        lines
+            .find_map(|line| line.strip_prefix("forked ")?.parse().ok())
+            .expect("a copy")
     }
 
     pub fn kill(&mut self) {
@@ -122,6 +132,16 @@ fn obey(line: &str) {
             unsafe { std::ptr::write_volatile(address as *mut u64, value.parse().unwrap()) };
             say("poked");
         }
+        // SAFETY: the copy only waits to be killed.
+        ["fork"] => match unsafe { nix::unistd::fork() }.unwrap() {
+            ForkResult::Parent { child } => say(&format!("forked {child}")),
+            ForkResult::Child => {
+                let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+                loop {
+                    std::thread::park();
+                }
+            }
+        },
         ["exec"] => panic!("{}", Command::new("sleep").arg("1000").exec()),
         _ => panic!("{line}"),
     }

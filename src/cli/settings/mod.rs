@@ -31,6 +31,7 @@ use self::themes::AUTO;
 use self::written::Written;
 use crate::collect::agent;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
+use crate::collect::process::container::Files;
 use crate::incidents::Store;
 use crate::model::spelling::instead_of;
 use crate::model::text::quoted;
@@ -217,6 +218,10 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         interval,
         library: std::env::var_os(LIBRARY_VARIABLE),
         proc_root: PathBuf::from("/proc"),
+        container_files: Files {
+            root: PathBuf::from("/"),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+        },
         // Whoever lets a person send signals says so.
         readonly: true,
     }

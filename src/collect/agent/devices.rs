@@ -37,8 +37,8 @@ fn gpu_of(
     gpus: &BTreeMap<u32, Gpu>,
     processes: &[Process],
 ) -> Reading<GpuUuid> {
-    let contexts = contexts_of(pool.process, gpus);
     let process = processes.iter().find(|p| p.key == pool.process);
+    let contexts = contexts_of(pool.process, process, gpus);
     let visible = process
         .and_then(|p| p.visible_devices.value())
         .map(Vec::as_slice);
@@ -66,12 +66,16 @@ fn is_in_use(pool: &Pool) -> bool {
     pool.stats.reserved.last() > Bytes(0)
 }
 
-/// The GPUs on which the driver lists the process.
-fn contexts_of(process: ProcessKey, gpus: &BTreeMap<u32, Gpu>) -> Vec<&GpuUuid> {
+/// The GPUs on which the driver lists the process; in a container, those it holds open.
+fn contexts_of<'g>(
+    key: ProcessKey,
+    process: Option<&Process>,
+    gpus: &'g BTreeMap<u32, Gpu>,
+) -> Vec<&'g GpuUuid> {
     let has_it = |gpu: &&Gpu| {
-        gpu.processes
-            .value()
-            .is_some_and(|list| list.iter().any(|p| p.process == Some(process)))
+        let listed = gpu.processes.value().into_iter().flatten();
+        let mut listed = listed.filter(|entry| entry.process == Some(key));
+        listed.next().is_some() || process.is_some_and(|p| p.open_gpus.contains(&gpu.uuid))
     };
     gpus.values().filter(has_it).map(|gpu| &gpu.uuid).collect()
 }

@@ -25,13 +25,19 @@ pub struct Kernel {
 pub struct KernelOrder {
     pub pids: Vec<Pid>,
     pub devices: Vec<(u32, GpuUuid)>,
+    /// Memory is missing: who else may hold it is to be looked for.
+    pub leftovers: bool,
 }
 
 impl Kernel {
     pub fn new(options: &Options, namespace: PidNamespace) -> Self {
         Self {
             host: HostReader::new(),
-            table: ProcessTable::new(&options.proc_root, namespace),
+            table: ProcessTable::new(
+                &options.proc_root,
+                options.container_files.clone(),
+                namespace,
+            ),
             done: None,
         }
     }
@@ -62,11 +68,14 @@ impl Kernel {
     }
 
     fn read(&mut self, order: KernelOrder, now: Mono) -> ProcessReadout {
-        let readout = if order.devices.is_empty() {
+        let mut readout = if order.devices.is_empty() {
             self.table.read(&order.pids, now)
         } else {
             self.table.local(&order.devices, now)
         };
+        if order.leftovers {
+            readout.leftovers = Some(self.table.leftovers(&order.pids, now));
+        }
         self.done = Some((order, now));
         readout
     }

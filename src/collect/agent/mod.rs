@@ -9,8 +9,9 @@
 mod devices;
 mod kernel;
 mod remembered;
+mod unattributed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use self::kernel::{Kernel, KernelOrder};
 use self::remembered::Remembered;
+use self::unattributed::{Seen, explain, is_worth_a_look};
 use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
 use super::ends::{End, Ends};
@@ -25,8 +27,11 @@ use super::host::hello;
 use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
+use super::process::container::Files;
+use super::process::leftovers::Leftover;
 use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Wanted};
+use super::torch::Failure;
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
 use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose};
@@ -50,6 +55,7 @@ pub struct Options {
     /// The value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
+    pub container_files: Files,
     /// No signal is sent, whoever asks.
     pub readonly: bool,
 }
@@ -119,6 +125,9 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         stack_feed.push(Update::Stacks(key, Arc::new(stack)));
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
+    if hello.namespace != PidNamespace::Host {
+        sampler.suspect_copies();
+    }
     let to_agent = sections.clone();
     let logs = logs::start(logs::Settings::new(&options.proc_root), move |told| {
         let _ = to_agent.send(Section::Log(Box::new(told)));
@@ -157,6 +166,8 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         driver: None,
         host: None,
         processes: ProcessList::default(),
+        copies: HashSet::new(),
+        leftovers: None,
         remembered: Remembered::default(),
         awaited: Vec::new(),
         focus: None,
@@ -244,6 +255,9 @@ struct Agent {
     remembered: Remembered,
     /// Those whose ends are waited for.
     awaited: Vec<ProcessKey>,
+    /// In a container: forked copies of processes there, which use no GPU themselves.
+    copies: HashSet<ProcessKey>,
+    leftovers: Option<Vec<Leftover>>,
     focus: Option<GpuUuid>,
     readonly: bool,
     proc_root: PathBuf,
@@ -329,18 +343,18 @@ impl Agent {
 
     fn take_kernel(&mut self, (host, readout): (Host, Option<ProcessReadout>)) {
         if let Some(readout) = readout {
+            let list = self.without_copies(&readout.list);
             let before = std::mem::take(&mut self.processes);
-            self.remembered
-                .note_list(&before.list, &readout.list, host.at);
-            self.processes = ProcessList {
-                at: host.at,
-                list: Arc::new(readout.list),
-            };
+            self.remembered.note_list(&before.list, &list, host.at);
+            self.processes = ProcessList { at: host.at, list };
             for (key, last) in readout.ended {
-                if self.remembered.is_news(key, last, host.at) {
+                if !self.copies.contains(&key) && self.remembered.is_news(key, last, host.at) {
                     self.ends.found(key, before.at);
                 }
             }
+            let is_there = |key: &ProcessKey| readout.list.iter().any(|p| p.key == *key);
+            self.copies.retain(is_there);
+            self.leftovers = readout.leftovers;
             self.await_ends();
         }
         self.host = Some(host);
@@ -449,6 +463,8 @@ impl Agent {
         self.link_processes();
         self.remembered.note_peaks(self.gpus.values(), now);
         self.read_pools(now, inbox)?;
+        self.drop_copies();
+        self.explain_unattributed();
         let frame = Frame {
             seq: self.frame_seq,
             time: now_wall(),
@@ -520,6 +536,7 @@ impl Agent {
             return KernelOrder {
                 pids: Vec::new(),
                 devices,
+                leftovers: false,
             };
         }
         let listed = self
@@ -528,9 +545,15 @@ impl Agent {
             .filter_map(|g| g.processes.value())
             .flatten();
         let pids = listed.map(|process| process.pid).collect();
+        let processes = &self.processes.list;
+        let leftovers = self
+            .gpus
+            .values()
+            .any(|gpu| is_worth_a_look(gpu, processes));
         KernelOrder {
             pids,
             devices: Vec::new(),
+            leftovers,
         }
     }
 
@@ -584,9 +607,15 @@ impl Agent {
             .values()
             .filter_map(|gpu| gpu.processes.value())
             .flatten();
+        let local = self.processes.list.iter();
+        let local = local
+            .filter(|process| !process.open_gpus.is_empty())
+            .map(|p| p.key);
         let mut keys: Vec<ProcessKey> = listed
             .filter(|process| process.kind != ContextKind::Graphics)
             .filter_map(|process| process.process)
+            // In a container, those that hold a device open.
+            .chain(local)
             // A process that could not be opened has no start, and no memory to read.
             .filter(|key| key.start != StartTicks(0))
             .collect();
@@ -610,6 +639,10 @@ impl Agent {
     }
 
     fn announce_exit(&mut self, end: End) {
+        // A forked copy was no user of a GPU.
+        if self.copies.contains(&end.process) {
+            return;
+        }
         let now = now_mono();
         let told = self.remembered.tell(end.process, &self.processes.list, now);
         let Some((last, peak)) = told else { return };
@@ -623,6 +656,38 @@ impl Agent {
         };
         self.announce(Some(end.process), None, Observation::Exit(exit));
         self.logs.ended(end.process);
+    }
+
+    /// In a container nobody says who really uses a GPU: a worker that was forked holds its parent's devices open and
+    /// a copy of its allocator, and none of its memory.
+    fn drop_copies(&mut self) {
+        let why = Failure::Forked.missing();
+        let unread = self.pools.unread.iter();
+        let new: Vec<ProcessKey> = unread.filter(|u| u.why == why).map(|u| u.process).collect();
+        if new.is_empty() {
+            return;
+        }
+        Arc::make_mut(&mut self.pools.unread).retain(|unread| unread.why != why);
+        self.copies.extend(new);
+        self.processes.list = self.without_copies(&self.processes.list);
+    }
+
+    fn without_copies(&self, list: &[Process]) -> Arc<Vec<Process>> {
+        let is_kept = |process: &&Process| !self.copies.contains(&process.key);
+        Arc::new(list.iter().filter(is_kept).cloned().collect())
+    }
+
+    fn explain_unattributed(&mut self) {
+        let seen = Seen {
+            namespace: self.namespace,
+            processes: &self.processes.list,
+            pools: &self.pools,
+            leftovers: self.leftovers.as_deref(),
+            peaks: self.remembered.peaks(),
+        };
+        for gpu in self.gpus.values_mut() {
+            gpu.unattributed = explain(gpu, &seen);
+        }
     }
 
     fn announce_ooms(&mut self, rise: Rise) {

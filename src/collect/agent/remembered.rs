@@ -64,6 +64,10 @@ impl Remembered {
         self.told.retain(|_, told| at.since(*told) < REMEMBER);
     }
 
+    pub fn peaks(&self) -> &HashMap<ProcessKey, Peak> {
+        &self.peaks
+    }
+
     /// Two successive lists, each in the order of PIDs.
     pub fn note_list(&mut self, before: &[Process], now: &[Process], at: Mono) {
         for process in now {

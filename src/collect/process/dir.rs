@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -33,6 +34,11 @@ impl Dir {
     pub fn cgroup(&self) -> io::Result<String> {
         let bytes = bounded::read(self.file("cgroup")?)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The inode of its mount namespace, which whoever may read the process is shown.
+    pub fn mount_namespace(&self) -> io::Result<u64> {
+        Ok(self.file("ns/mnt")?.metadata()?.ino())
     }
 
     pub fn status(&self) -> io::Result<Status> {

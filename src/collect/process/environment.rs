@@ -68,7 +68,7 @@ pub fn alloc_conf(environment: &List) -> Option<String> {
 }
 
 /// Kubernetes gives a pod no job id, but its name begins with the job's, and is the host name inside.
-fn pod(environment: &List) -> Option<&[u8]> {
+pub fn pod(environment: &List) -> Option<&[u8]> {
     value(environment, "KUBERNETES_SERVICE_HOST")?;
     first(environment, &["POD_NAME", "HOSTNAME"])
 }
@@ -89,7 +89,7 @@ fn number(environment: &List, names: &[&str], absent: &str) -> Reading<u32> {
         )
 }
 
-fn first<'a>(environment: &'a List, names: &[&str]) -> Option<&'a [u8]> {
+pub fn first<'a>(environment: &'a List, names: &[&str]) -> Option<&'a [u8]> {
     names.iter().find_map(|name| value(environment, name))
 }
 

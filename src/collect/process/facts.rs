@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::access::Access;
+use super::bounded::List;
 use super::dir::Dir;
 use super::{Context, cgroup, environment};
 use crate::collect::redact;
@@ -34,13 +35,16 @@ pub fn read_into(process: &mut Process, uid: &mut Option<u32>, reading: &mut Con
         Ok(uid) => Reading::Value(reading.users.name(uid)),
         Err(error) => Reading::Missing(access.missing("the user", &error)),
     };
-    let cgroup = dir.cgroup();
-    process.container = match &cgroup {
-        Ok(text) => cgroup::container(text),
-        Err(error) => Reading::Missing(access.missing("the cgroup", error)),
-    };
+    let (cgroup, environment) = (dir.cgroup(), dir.list("environ"));
+    match &cgroup {
+        Ok(text) => {
+            let environment = environment.as_ref().ok();
+            reading.containers.fill(process, text, &dir, environment);
+        }
+        Err(error) => process.container = Reading::Missing(access.missing("the cgroup", error)),
+    }
     let job = cgroup.ok().and_then(|text| cgroup::slurm_job(&text));
-    fill_launch(process, &dir, job, access);
+    fill_launch(process, environment, job, access);
 }
 
 /// The kernel's short name of a process; nothing where it cannot be read.
@@ -70,8 +74,13 @@ pub fn fill_missing(process: &mut Process, missing: &Missing) {
     process.local_rank = Reading::Missing(missing.clone());
 }
 
-fn fill_launch(process: &mut Process, dir: &Dir, cgroup_job: Option<String>, access: &Access) {
-    match dir.list("environ") {
+fn fill_launch(
+    process: &mut Process,
+    environment: io::Result<List>,
+    cgroup_job: Option<String>,
+    access: &Access,
+) {
+    match environment {
         Ok(environment) => {
             process.rank = environment::rank(&environment);
             process.local_rank = environment::local_rank(&environment);

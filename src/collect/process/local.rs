@@ -58,12 +58,8 @@ impl OpenGpus {
     }
 
     fn scan(&self) -> BTreeMap<Pid, Vec<u32>> {
-        let Ok(entries) = fs::read_dir(&self.proc_root) else {
-            return BTreeMap::new();
-        };
-        entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
+        numbers_in(&self.proc_root)
+            .map(Pid)
             // This process holds the devices open itself, through NVML.
             .filter(|&pid| pid != self.own_pid)
             .filter_map(|pid| Some((pid, open_minors(&self.proc_root.join(pid.to_string()))?)))
@@ -71,8 +67,14 @@ impl OpenGpus {
     }
 }
 
+/// The numbers among the names in a directory: processes, threads.
+pub fn numbers_in(dir: &Path) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// None for a process that computes on no GPU, or whose descriptors are hidden.
-fn open_minors(dir: &Path) -> Option<Vec<u32>> {
+pub fn open_minors(dir: &Path) -> Option<Vec<u32>> {
     let files: Vec<PathBuf> = fs::read_dir(dir.join("fd"))
         .ok()?
         .flatten()

@@ -11,11 +11,13 @@
 pub(in crate::collect) mod access;
 mod bounded;
 mod cgroup;
+pub mod container;
 mod cpu;
 mod detail;
 mod dir;
 mod environment;
 mod facts;
+pub(in crate::collect) mod leftovers;
 mod local;
 mod signal;
 pub(in crate::collect) mod stat;
@@ -30,6 +32,8 @@ pub use self::detail::read as detail;
 pub use self::signal::send as send_signal;
 
 use self::access::Access;
+use self::container::{Containers, Files};
+use self::leftovers::{Leftover, Leftovers};
 use self::local::OpenGpus;
 use self::stat::StatBuffer;
 use self::user::UserNames;
@@ -52,11 +56,14 @@ pub struct ProcessReadout {
     pub list: Vec<Process>,
     /// Those that ended since the tick before, as they were last seen; each is told once.
     pub ended: Vec<(ProcessKey, Process)>,
+    /// Who may hold memory that nobody is listed for; not there unless it was asked for.
+    pub leftovers: Option<Vec<Leftover>>,
 }
 
 pub struct ProcessTable {
     watched: BTreeMap<Pid, Watched>,
     open_gpus: OpenGpus,
+    leftovers: Leftovers,
     namespace: PidNamespace,
     reading: Context,
 }
@@ -66,6 +73,7 @@ struct Context {
     proc_root: PathBuf,
     access: Access,
     users: UserNames,
+    containers: Containers,
     buffer: StatBuffer,
     boot: UnixMillis,
     ticks_per_second: u64,
@@ -79,15 +87,17 @@ impl Context {
 }
 
 impl ProcessTable {
-    pub fn new(proc_root: &Path, namespace: PidNamespace) -> Self {
+    pub fn new(proc_root: &Path, files: Files, namespace: PidNamespace) -> Self {
         Self {
             watched: BTreeMap::new(),
             open_gpus: OpenGpus::new(proc_root),
+            leftovers: Leftovers::default(),
             namespace,
             reading: Context {
                 proc_root: proc_root.to_owned(),
                 access: Access::new(proc_root),
                 users: UserNames::new(),
+                containers: Containers::new(proc_root, files),
                 buffer: StatBuffer::new(),
                 boot: boot_moment(),
                 ticks_per_second: procfs::ticks_per_second(),
@@ -115,6 +125,12 @@ impl ProcessTable {
         readout
     }
 
+    /// Who else may hold a GPU's memory, beside those that the driver lists.
+    pub fn leftovers(&mut self, listed: &[Pid], now: Mono) -> Vec<Leftover> {
+        let proc_root = &self.reading.proc_root;
+        self.leftovers.read(proc_root, listed, now)
+    }
+
     fn read_listed(&mut self, mut listed: Vec<Pid>, now: Mono) -> ProcessReadout {
         listed.sort_unstable();
         listed.dedup();
@@ -123,7 +139,11 @@ impl ProcessTable {
             .iter()
             .map(|&pid| self.listed_process(pid, now))
             .collect();
-        ProcessReadout { list, ended }
+        ProcessReadout {
+            list,
+            ended,
+            leftovers: None,
+        }
     }
 
     /// Reads every process already known, and forgets those that ended.

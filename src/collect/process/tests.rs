@@ -44,8 +44,19 @@ fn sleeper() -> Kept {
     Kept::spawn(Command::new("sleep").arg("1000"))
 }
 
+fn files(root: &Path) -> Files {
+    Files {
+        root: root.to_owned(),
+        home: None,
+    }
+}
+
 fn table() -> ProcessTable {
-    ProcessTable::new(Path::new("/proc"), PidNamespace::Host)
+    ProcessTable::new(
+        Path::new("/proc"),
+        files(Path::new("/nonexistent")),
+        PidNamespace::Host,
+    )
 }
 
 /// Reads until the process is as wanted.
@@ -88,7 +99,7 @@ fn add(root: &Path, pid: u32, parent: u32, ticks: u64) {
 }
 
 fn fake_table(root: &Path, namespace: PidNamespace) -> ProcessTable {
-    ProcessTable::new(root, namespace)
+    ProcessTable::new(root, files(root), namespace)
 }
 
 fn reason<T>(reading: &Reading<T>) -> Option<Reason> {

@@ -39,6 +39,7 @@ use self::walk::Device;
 use crate::collect::memory::live::Live;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, Range};
+use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::pool::PoolMap;
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Pid};
@@ -69,6 +70,16 @@ pub struct Attached<M> {
 }
 
 impl Attached<Live> {
+    /// A worker that was forked after CUDA was in use carries its parent's books: the same devices at the same places.
+    pub fn is_forked_copy(&self, proc_root: &Path, pid: Pid) -> bool {
+        let stat = StatFile::open(&proc_root.join(pid.to_string()).join("stat"));
+        let parent = stat.and_then(|stat| Ok(stat.read(&mut StatBuffer::new())?.parent));
+        let parent = parent
+            .ok()
+            .and_then(|parent| Self::open(proc_root, parent).ok());
+        parent.is_some_and(|parent| parent.devices() == self.devices())
+    }
+
     /// # Errors
     /// With what is there instead, or why it may not be read.
     pub fn open(proc_root: &Path, pid: Pid) -> Result<Self, Failure> {

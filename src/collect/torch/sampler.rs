@@ -35,6 +35,7 @@ type Alert = Box<dyn Fn(Rise) + Send>;
 
 enum Order {
     Alert(Alert),
+    SuspectCopies,
     Watch(Vec<ProcessKey>),
     Pools(Answer<Pools>),
     Map(ProcessKey, u32, Answer<Result<PoolMap, Missing>>),
@@ -56,6 +57,7 @@ impl Sampler {
             period,
             watched: BTreeMap::new(),
             alert: None,
+            suspects_copies: false,
         };
         std::thread::Builder::new()
             .name("torch".into())
@@ -63,10 +65,16 @@ impl Sampler {
         Ok(Self { orders })
     }
 
-    /// The processes to watch from now on: only such as the driver lists as users of a GPU. A forked worker carries
-    /// a stale copy of its parent's allocator, which reads as valid.
+    /// The processes to watch from now on: only such as the driver lists as users of a GPU, unless copies are suspected.
+    /// A forked worker carries a stale copy of its parent's allocator, which reads as valid.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
         let _ = self.orders.send(Order::Watch(processes));
+    }
+
+    /// From now on nobody vouches for the processes, as in a container: each is compared with its parent first, and a
+    /// forked copy is not read.
+    pub fn suspect_copies(&self) {
+        let _ = self.orders.send(Order::SuspectCopies);
     }
 
     /// Whom to tell that something rose that is worth a look at the program; `alert` should only pass it on.
@@ -97,6 +105,7 @@ struct SamplerThread {
     period: Duration,
     watched: BTreeMap<ProcessKey, Watched>,
     alert: Option<Alert>,
+    suspects_copies: bool,
 }
 
 impl SamplerThread {
@@ -138,7 +147,7 @@ impl SamplerThread {
     }
 
     fn sample(&mut self) {
-        let mut tick = Tick::new(now_mono());
+        let mut tick = Tick::new(now_mono(), self.suspects_copies);
         for watched in self.watched.values_mut() {
             watched.sample(&self.proc_root, &mut tick);
             if let (Some(rise), Some(alert)) = (watched.rise(tick.now()), &self.alert) {
@@ -150,6 +159,7 @@ impl SamplerThread {
     fn serve(&mut self, order: Order) {
         match order {
             Order::Alert(alert) => self.alert = Some(alert),
+            Order::SuspectCopies => self.suspects_copies = true,
             Order::Watch(processes) => self.watch(&processes),
             Order::Pools(answer) => answer(self.pools()),
             Order::Map(process, ordinal, answer) => answer(self.map(process, ordinal)),

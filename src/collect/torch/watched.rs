@@ -21,11 +21,16 @@ const ATTACH_EACH_SAMPLE: u32 = 1;
 pub struct Tick {
     now: Mono,
     attached: u32,
+    suspects_copies: bool,
 }
 
 impl Tick {
-    pub fn new(now: Mono) -> Self {
-        Self { now, attached: 0 }
+    pub fn new(now: Mono, suspects_copies: bool) -> Self {
+        Self {
+            now,
+            attached: 0,
+            suspects_copies,
+        }
     }
 
     pub fn now(&self) -> Mono {
@@ -107,7 +112,7 @@ impl Watched {
             return;
         }
         tick.attached += 1;
-        match open(proc_root, self.key) {
+        match open(proc_root, self.key, tick.suspects_copies) {
             Ok(attached) => {
                 self.state = State::Attached(Box::new(attached));
                 self.statm = None;
@@ -277,11 +282,18 @@ impl Sampling {
 }
 
 /// The start time is compared on both sides of the attachment, so that it is this process or none.
-fn open(proc_root: &Path, key: ProcessKey) -> Result<Attached<Live>, Failure> {
+fn open(
+    proc_root: &Path,
+    key: ProcessKey,
+    suspects_copies: bool,
+) -> Result<Attached<Live>, Failure> {
     if !is_same(proc_root, key) {
         return Err(MemoryError::Gone.into());
     }
     let attached = Attached::open(proc_root, key.pid)?;
+    if suspects_copies && attached.is_forked_copy(proc_root, key.pid) {
+        return Err(Failure::Forked);
+    }
     if !is_same(proc_root, key) {
         return Err(MemoryError::Gone.into());
     }

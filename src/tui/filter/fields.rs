@@ -38,6 +38,8 @@ pub enum How {
     Contains,
     /// As [`Begins`](Self::Begins); `me` is the user at the keyboard.
     User,
+    /// As [`Begins`](Self::Begins), also of the container's name and of its runtime's.
+    Container,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,10 +189,10 @@ pub const FIELDS: &[FieldDef] = &[
     ),
     text(
         "container",
-        "container:3f2a",
-        "The beginning of the container's id.",
+        "container:train",
+        "The beginning of the container's name or id, or what runs it: docker.",
         |row| row.facts()?.container.value().map(String::as_str),
-        How::Begins,
+        How::Container,
     ),
     text(
         "cmd",
@@ -303,7 +305,15 @@ pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option
                     me.is_some() && row.facts().and_then(|facts| facts.uid) == me
                 }
                 How::Contains => value.as_ref().is_some_and(|value| value.contains(text)),
-                How::Begins | How::User => {
+                How::Container
+                    if row.facts().is_some_and(|facts| {
+                        let words = facts.container_words().unwrap_or_default().to_lowercase();
+                        words.split([' ', '/']).any(|word| word.starts_with(text))
+                    }) =>
+                {
+                    true
+                }
+                How::Begins | How::User | How::Container => {
                     value.as_ref().is_some_and(|value| value.starts_with(text))
                 }
             })

@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 
 use super::memory::MemoryScreen;
 use super::{Screen, ScreenDef, Step};
+use crate::model::container::Runtime;
 use crate::model::gpu::ContextKind;
 use crate::model::history::{ProcessMetric, SeriesKey};
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
@@ -305,9 +306,32 @@ fn host_facts(process: &Process, ended: bool, app: &App) -> Vec<Fact> {
         u32::to_string,
     ));
     list.push(text("job", &process.job));
-    list.push(text("container", &process.container));
+    list.extend(container_facts(process, theme));
     if let Reading::Value(command) = &process.command {
         list.push(Fact::Long("command", command.clone()));
+    }
+    list
+}
+
+/// Its name and what runs it, and its id where that is another thing.
+fn container_facts(process: &Process, theme: &Theme) -> Vec<Fact> {
+    let Some(words) = process.container_words() else {
+        let (id, source) = (&process.container, "");
+        return vec![Fact::reading("container", id, source, theme, String::clone)];
+    };
+    let source = match process.container_runtime {
+        Some(Runtime::Apptainer | Runtime::Singularity) => "mounts",
+        _ => "cgroup",
+    };
+    let mut list = vec![Fact::Value("container", words, Role::Text, source)];
+    match (&process.container_name, &process.container) {
+        (Reading::Value(_), Reading::Value(id)) => {
+            list.push(Fact::Value("  its id", id.clone(), Role::Text, source));
+        }
+        (name, _) if !name.is_not_read() => {
+            list.push(Fact::reading("  its name", name, "", theme, String::clone));
+        }
+        _ => {}
     }
     list
 }

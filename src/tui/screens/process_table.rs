@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
 use crate::tui::app::App;
-use crate::tui::columns::{PROCESS_COLUMNS, late};
+use crate::tui::columns::{PROCESS_COLUMNS, hidden, late};
 use crate::tui::groups::Line;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
@@ -120,7 +120,7 @@ fn view(app: &App) -> View {
         sorted: app.sort,
         descending: order.is_some_and(|order| order.first.descends(app.inverted)),
         late: late(&app.frame),
-        hidden: app.hidden_columns,
+        hidden: hidden(app.hidden_columns, &app.frame),
     }
 }
 

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::cells::{fit, put, put_right};
+use super::cells::{fit, put, put_right, wrap_words};
 use crate::model::reading::Reading;
 use crate::tui::theme::{Role, Theme};
 
@@ -17,6 +17,8 @@ pub enum Fact {
     Value(&'static str, String, Role, &'static str),
     /// Text that may take several lines, such as a command line.
     Long(&'static str, String),
+    /// Sentences, broken between words.
+    Prose(&'static str, String),
     Blank,
 }
 
@@ -48,19 +50,17 @@ pub fn lines(facts: &[Fact], width: u16) -> Vec<Fact> {
     let room = usize::from(width.saturating_sub(NAMES)).max(10);
     let mut lines = Vec::new();
     for fact in facts {
-        match fact {
-            Fact::Long(name, text) => {
-                for (i, line) in wrap(text, room).into_iter().enumerate() {
-                    lines.push(Fact::Value(
-                        if i == 0 { name } else { "" },
-                        line,
-                        Role::Text,
-                        "",
-                    ));
-                }
+        let (name, broken) = match fact {
+            Fact::Long(name, text) => (*name, wrap(text, room)),
+            Fact::Prose(name, text) => (*name, wrap_words(text, room)),
+            other => {
+                lines.push(other.clone());
+                continue;
             }
-            other => lines.push(other.clone()),
-        }
+        };
+        let names = std::iter::once(name).chain(std::iter::repeat(""));
+        let broken = names.zip(broken);
+        lines.extend(broken.map(|(name, line)| Fact::Value(name, line, Role::Text, "")));
     }
     lines
 }
@@ -154,6 +154,6 @@ fn draw_line(line: &Fact, x: u16, y: u16, width: u16, buffer: &mut Buffer, theme
                 put_right(buffer, x + names, right, y, source, theme.style(Role::Dim));
             }
         }
-        Fact::Long(..) | Fact::Blank => {}
+        Fact::Long(..) | Fact::Prose(..) | Fact::Blank => {}
     }
 }

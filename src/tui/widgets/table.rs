@@ -231,6 +231,10 @@ impl Hidden {
         self.0 >> column & 1 == 1
     }
 
+    pub fn hide(&mut self, column: usize) {
+        self.0 |= 1 << column;
+    }
+
     pub fn toggle(&mut self, column: usize) {
         self.0 ^= 1 << column;
     }

@@ -66,13 +66,15 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
             part("  not looked into", printed[0], "", Role::Processes),
         ]);
     }
+    list.extend([Fact::Value(
+        "other",
+        format!("{}  {other}", text(printed[1])),
+        Role::Unattributed,
+        "",
+    )]);
+    let sentences = gpu.unattributed.iter();
+    list.extend(sentences.map(|part| Fact::Prose("  why", part.sentence.clone())));
     list.extend([
-        Fact::Value(
-            "other",
-            format!("{}  {other}", text(printed[1])),
-            Role::Unattributed,
-            "",
-        ),
         Fact::Value("driver", text(printed[2]), Role::Driver, ""),
         Fact::Value("free", text(printed[3]), Role::Text, ""),
         Fact::Value("total", text(sum), Role::Text, "each tick"),

@@ -1,0 +1,223 @@
+//! How each runtime names a container in the cgroups of its processes.
+//!
+//! `0::/system.slice/docker-5f0a…64 hex digits….scope` is docker's container `5f0a…`, shown with twelve digits as
+//! `docker ps` does; below Kubernetes the pod's UID stands before it. LXC and systemd-nspawn have names and no ids;
+//! Slurm keeps the step of a job in `job_81234/step_0`, which its users write `81234.0`. Where containers are nested,
+//! the outermost counts: it is the one that this machine's runtime knows.
+
+use super::super::cgroup::segments;
+use super::Found;
+use crate::model::container::Runtime;
+use crate::model::text::visible;
+
+const ID_DIGITS: usize = 64;
+pub const SHORT_DIGITS: usize = 12;
+const MAX_NAME_CHARS: usize = 64;
+
+/// What the lines of `/proc/PID/cgroup` name, of either version.
+pub fn found(cgroup: &str) -> Option<Found> {
+    let each = |of: fn(&[&str]) -> Option<Found>| {
+        cgroup.lines().find_map(|line| {
+            let path: Vec<&str> = segments(line).collect();
+            of(&path)
+        })
+    };
+    each(with_id)
+        .or_else(|| each(with_name))
+        .or_else(|| each(slurm_step))
+}
+
+fn with_id(path: &[&str]) -> Option<Found> {
+    let (at, prefix, id) = path.iter().enumerate().find_map(|(at, segment)| {
+        let bare = segment.strip_suffix(".scope").unwrap_or(segment);
+        let (prefix, id) = bare.rsplit_once('-').unwrap_or(("", bare));
+        let is_id = id.len() == ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
+        is_id.then_some((at, prefix, id))
+    })?;
+    let before = &path[..at];
+    let pod = before.iter().find_map(|segment| pod_uid(segment));
+    let runtime = runtime(prefix)
+        .or_else(|| before.iter().rev().find_map(|segment| runtime(segment)))
+        .unwrap_or(match pod {
+            Some(_) => Runtime::Kubernetes,
+            None => Runtime::Unknown,
+        });
+    Some(Found {
+        runtime,
+        id: id.to_owned(),
+        shown: id[..SHORT_DIGITS].to_owned(),
+        pod,
+    })
+}
+
+/// By the prefix of an id, or by a directory over it.
+fn runtime(word: &str) -> Option<Runtime> {
+    Some(match word {
+        "docker" | "ecs" => Runtime::Docker,
+        "cri-containerd" | "containerd" | "nerdctl" => Runtime::Containerd,
+        "crio" => Runtime::CriO,
+        word if word.starts_with("libpod") => Runtime::Podman,
+        _ => return None,
+    })
+}
+
+/// `pod8a1c…` and `kubepods-burstable-pod8a1c_….slice`: 36 characters, of which systemd's spelling changes the hyphens.
+fn pod_uid(segment: &str) -> Option<String> {
+    let bare = segment.strip_suffix(".slice").unwrap_or(segment);
+    let uid = bare.rsplit_once("pod")?.1.replace('_', "-");
+    let is_uid = uid.len() == 36 && uid.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit());
+    is_uid.then_some(uid)
+}
+
+fn with_name(path: &[&str]) -> Option<Found> {
+    path.iter().enumerate().find_map(|(at, segment)| {
+        let is_below = |parent: &str| at > 0 && path[at - 1] == parent;
+        let (runtime, name) = if let Some(name) = segment.strip_prefix("lxc.payload.") {
+            (Runtime::Lxc, name.to_owned())
+        } else if is_below("lxc") && !segment.is_empty() {
+            (Runtime::Lxc, (*segment).to_owned())
+        } else if let Some(unit) = segment.strip_prefix("systemd-nspawn@") {
+            (
+                Runtime::SystemdNspawn,
+                unescaped(unit.strip_suffix(".service")?),
+            )
+        } else if is_below("machine.slice") {
+            let machine = segment.strip_prefix("machine-")?.strip_suffix(".scope")?;
+            // Virtual machines are registered in the same place.
+            let name = Some(unescaped(machine)).filter(|name| !name.starts_with("qemu-"))?;
+            (Runtime::SystemdNspawn, name)
+        } else {
+            return None;
+        };
+        Some(Found::named(
+            runtime,
+            visible(name.as_bytes(), MAX_NAME_CHARS),
+        ))
+    })
+}
+
+/// systemd writes a hyphen within a unit's name as `\x2d`.
+fn unescaped(unit: &str) -> String {
+    unit.replace("\\x2d", "-")
+}
+
+fn slurm_step(path: &[&str]) -> Option<Found> {
+    let part = |prefix: &str| {
+        let after = |segment: &&str| segment.strip_prefix(prefix).map(str::to_owned);
+        let is_plain = |text: &String| {
+            (1..=20).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+        };
+        path.iter().find_map(after).filter(is_plain)
+    };
+    let job = part("job_").filter(|job| job.bytes().all(|b| b.is_ascii_digit()))?;
+    let step = part("step_")?;
+    Some(Found::named(Runtime::Slurm, format!("{job}.{step}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
+    const POD: &str = "8a1c3b52-91d4-4a6e-b1f0-2c7d5e9f0a11";
+
+    fn of(cgroup: &str) -> Option<(Runtime, String)> {
+        found(cgroup).map(|found| (found.runtime, found.shown))
+    }
+
+    #[test]
+    fn every_runtime_spells_the_container_its_own_way() {
+        let slice = format!("kubepods-burstable-pod{}.slice", POD.replace('-', "_"));
+        let spellings = [
+            (
+                Runtime::Docker,
+                format!("0::/system.slice/docker-{ID}.scope"),
+            ),
+            (
+                Runtime::Docker,
+                format!("12:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}"),
+            ),
+            (Runtime::Docker, format!("0::/ecs/task/{ID}")),
+            (
+                Runtime::Docker,
+                format!("0::/docker/{ID}/kubepods/pod{POD}/crio-{ID}"),
+            ),
+            (
+                Runtime::Kubernetes,
+                format!("0::/kubepods/burstable/pod{POD}/{ID}"),
+            ),
+            (
+                Runtime::Containerd,
+                format!("0::/kubepods.slice/{slice}/cri-containerd-{ID}.scope"),
+            ),
+            (
+                Runtime::Containerd,
+                format!("0::/kubepods.slice:cri-containerd:{ID}"),
+            ),
+            (
+                Runtime::CriO,
+                format!("0::/kubepods.slice/{slice}/crio-{ID}.scope"),
+            ),
+            (
+                Runtime::Podman,
+                format!("0::/machine.slice/libpod-{ID}.scope/container"),
+            ),
+            (
+                Runtime::Podman,
+                format!("4:pids:/libpod_parent/libpod-{ID}"),
+            ),
+            (Runtime::Unknown, format!("0::/batch/{ID}")),
+        ];
+        for (runtime, cgroup) in spellings {
+            let expected = Some((runtime, "5f0a8b7c6d5e".to_owned()));
+            assert_eq!(of(&cgroup), expected, "{cgroup}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_known_by_its_uid_in_both_spellings() {
+        for pod in [
+            format!("pod{POD}"),
+            format!("kubepods-pod{}.slice", POD.replace('-', "_")),
+        ] {
+            let found = found(&format!("0::/kubepods/{pod}/{ID}")).expect("as laid out");
+            assert_eq!(found.pod.as_deref(), Some(POD));
+        }
+        let short = found(&format!("0::/kubepods/pod1234/{ID}")).expect("as laid out");
+        assert_eq!((short.pod, short.runtime), (None, Runtime::Unknown));
+    }
+
+    #[test]
+    fn those_without_an_id_have_a_name() {
+        let named = |runtime, name: &str| Some((runtime, name.to_owned()));
+        for (cgroup, expected) in [
+            ("0::/lxc.payload.web/x", named(Runtime::Lxc, "web")),
+            ("4:cpu:/lxc/web", named(Runtime::Lxc, "web")),
+            (
+                "0::/machine.slice/systemd-nspawn@a\\x2db.service/payload",
+                named(Runtime::SystemdNspawn, "a-b"),
+            ),
+            (
+                "0::/machine.slice/machine-train.scope/payload/init.scope",
+                named(Runtime::SystemdNspawn, "train"),
+            ),
+            ("0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope", None),
+            (
+                "0::/system.slice/slurmstepd.scope/job_81234/step_0/user/task_0",
+                named(Runtime::Slurm, "81234.0"),
+            ),
+            (
+                "5:devices:/slurm/uid_1000/job_81234/step_batch",
+                named(Runtime::Slurm, "81234.batch"),
+            ),
+            ("5:devices:/slurm/uid_1000/job_8\u{1b}[1m/step_0", None),
+            ("0::/user.slice/user-1000.slice/session-3.scope", None),
+            ("0::/", None),
+            ("", None),
+        ] {
+            assert_eq!(of(cgroup), expected, "{cgroup}");
+        }
+        let hostile = of("0::/lxc.payload.a\u{202e}b").expect("as laid out").1;
+        assert_eq!(hostile, "a\\u{202e}b");
+    }
+}

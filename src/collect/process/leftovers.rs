@@ -1,0 +1,200 @@
+//! Who may hold GPU memory that the driver lists under nobody who lives: zombies, processes that hold a GPU's device
+//! file open all the same, the MPS server.
+//!
+//! A process whose first thread has ended is a zombie to everyone (`ps` says defunct), although its other threads run
+//! on and hold its files: `/proc/PID/fd` is empty then, `/proc/PID/task/TID/fd` of a living thread is not. A worker that
+//! was forked holds its parent's descriptors beyond the parent's death, and with them the parent's memory.
+//!
+//! All of /proc is gone through for it, so it is done seldom and only while memory is missing.
+
+use std::fs;
+use std::path::Path;
+
+use super::bounded::List;
+use super::local::{numbers_in, open_minors};
+use super::stat::{StatBuffer, StatFile};
+use crate::model::process::RunState;
+use crate::model::text::visible;
+use crate::model::units::{Mono, Pid};
+
+const SCAN_EVERY_MS: u64 = 15_000;
+/// More than a sentence can name.
+const MOST: usize = 64;
+/// A trainer has hundreds of threads.
+const MAX_THREADS: usize = 4_096;
+const MAX_NAME_CHARS: usize = 64;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Leftover {
+    pub pid: Pid,
+    pub parent: Pid,
+    pub name: String,
+    pub what: What,
+    /// The minor numbers N of the open `/dev/nvidiaN`, ascending, as far as they may be seen.
+    pub minors: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// Ended, but for so many threads.
+    Zombie {
+        threads: usize,
+    },
+    /// Alive, and not on the driver's list.
+    HoldsOpen,
+    MpsServer,
+}
+
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    scanned: Option<Mono>,
+    found: Vec<Leftover>,
+}
+
+impl Leftovers {
+    /// As of the last scan, which is made anew when it is old.
+    pub fn read(&mut self, proc_root: &Path, listed: &[Pid], now: Mono) -> Vec<Leftover> {
+        let is_due = |at: Mono| now.since(at).0 >= SCAN_EVERY_MS;
+        if self.scanned.is_none_or(is_due) {
+            (self.scanned, self.found) = (Some(now), scan(proc_root, listed));
+        }
+        self.found.clone()
+    }
+}
+
+fn scan(proc_root: &Path, listed: &[Pid]) -> Vec<Leftover> {
+    let mut buffer = StatBuffer::new();
+    let own = std::process::id();
+    let pids = numbers_in(proc_root).filter(|pid| *pid != own);
+    pids.filter_map(|pid| leftover(proc_root, Pid(pid), listed, &mut buffer))
+        .take(MOST)
+        .collect()
+}
+
+fn leftover(
+    proc_root: &Path,
+    pid: Pid,
+    listed: &[Pid],
+    buffer: &mut StatBuffer,
+) -> Option<Leftover> {
+    let dir = proc_root.join(pid.to_string());
+    let file = StatFile::open(&dir.join("stat")).ok()?;
+    let stat = file.read(buffer).ok()?;
+    let (parent, name) = (stat.parent, visible(stat.name, MAX_NAME_CHARS));
+    let leftover = |what, minors| Leftover {
+        pid,
+        parent,
+        name,
+        what,
+        minors,
+    };
+    if stat.state == RunState::Zombie {
+        let (threads, minors) = living_threads(&dir, buffer);
+        return Some(leftover(What::Zombie { threads }, minors));
+    }
+    // The kernel keeps 15 bytes of the name.
+    if stat.name == b"nvidia-cuda-mps" && is_server(&dir) {
+        return Some(leftover(What::MpsServer, Vec::new()));
+    }
+    if listed.contains(&pid) || listed.contains(&parent) {
+        return None;
+    }
+    Some(leftover(What::HoldsOpen, open_minors(&dir)?))
+}
+
+/// The control daemon has the same short name.
+fn is_server(dir: &Path) -> bool {
+    let arguments = fs::File::open(dir.join("cmdline")).and_then(List::read);
+    arguments.is_ok_and(|list| {
+        let program = list.entries().next().unwrap_or_default();
+        program.ends_with(b"nvidia-cuda-mps-server")
+    })
+}
+
+/// How many threads of a process live on, and what they hold open.
+fn living_threads(dir: &Path, buffer: &mut StatBuffer) -> (usize, Vec<u32>) {
+    let tasks = dir.join("task");
+    let (mut living, mut minors) = (0, Vec::new());
+    for tid in numbers_in(&tasks).take(MAX_THREADS) {
+        let task = tasks.join(tid.to_string());
+        let stat = StatFile::open(&task.join("stat")).and_then(|file| Ok(file.read(buffer)?.state));
+        if stat.is_ok_and(|state| state != RunState::Zombie) {
+            living += 1;
+            // They share one table of files.
+            if minors.is_empty() {
+                minors = open_minors(&task).unwrap_or_default();
+            }
+        }
+    }
+    (living, minors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    struct Root(tempfile::TempDir);
+
+    impl Root {
+        fn add(&self, place: &str, pid: u32, state: char, parent: u32, devices: &[&str]) {
+            let dir = self.0.path().join(place);
+            fs::create_dir_all(dir.join("fd")).expect("dir");
+            let stat = format!(
+                "{pid} (python) {state} {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 6000 9 25 1 1 1\n"
+            );
+            fs::write(dir.join("stat"), stat).expect("stat");
+            for (fd, device) in devices.iter().enumerate() {
+                symlink(device, dir.join(format!("fd/{fd}"))).expect("link");
+            }
+        }
+
+        fn found(&self, listed: &[u32]) -> Vec<(u32, What, Vec<u32>)> {
+            let listed: Vec<Pid> = listed.iter().map(|&pid| Pid(pid)).collect();
+            let mut found: Vec<_> = scan(self.0.path(), &listed)
+                .into_iter()
+                .map(|leftover| (leftover.pid.0, leftover.what, leftover.minors))
+                .collect();
+            found.sort_by_key(|(pid, _, _)| *pid);
+            found
+        }
+    }
+
+    const BOTH: &[&str] = &["/dev/nvidia1", "/dev/nvidia-uvm"];
+
+    #[test]
+    fn what_may_hold_memory_unlisted_is_found() {
+        let root = Root(tempfile::tempdir().expect("tempdir"));
+        root.add("10", 10, 'S', 1, BOTH);
+        // A worker of a listed process, and one whose parent has died.
+        root.add("11", 11, 'S', 10, BOTH);
+        root.add("12", 12, 'S', 1, BOTH);
+        // A monitor, and what has nothing to do with it.
+        root.add("13", 13, 'S', 1, &["/dev/nvidia1"]);
+        root.add("14", 14, 'S', 1, &[]);
+        // A leader that left a thread behind, and a whole zombie.
+        root.add("20", 20, 'Z', 1, &[]);
+        root.add("20/task/20", 20, 'Z', 1, &[]);
+        root.add("20/task/21", 21, 'S', 1, BOTH);
+        root.add("30", 30, 'Z', 1, &[]);
+        root.add("30/task/30", 30, 'Z', 1, &[]);
+        let zombies = [
+            (20, What::Zombie { threads: 1 }, vec![1]),
+            (30, What::Zombie { threads: 0 }, vec![]),
+        ];
+        let orphan = (12, What::HoldsOpen, vec![1]);
+        let expected: Vec<_> = std::iter::once(orphan).chain(zombies.clone()).collect();
+        assert_eq!(root.found(&[10]), expected);
+        assert_eq!(root.found(&[10, 12]), zombies);
+    }
+
+    #[test]
+    fn a_scan_stands_until_it_is_old() {
+        let root = Root(tempfile::tempdir().expect("tempdir"));
+        let mut leftovers = Leftovers::default();
+        let mut count = |now| leftovers.read(root.0.path(), &[], Mono(now)).len();
+        assert_eq!(count(0), 0);
+        root.add("12", 12, 'S', 1, BOTH);
+        assert_eq!((count(14_999), count(15_000)), (0, 1));
+    }
+}

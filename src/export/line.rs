@@ -1,0 +1,223 @@
+//! One short line of plain ASCII for a status bar: what `gputop line` prints.
+//!
+//! `0 118.6/141G 84% sm 100% 67C | 1 …` while that fits; then `mem 84 84 0 84%  sm 75%  67C`, a figure for each GPU and
+//! the mean and the highest of all; then their sums. Trouble is kept longest: ` ! 3 too hot`.
+
+use crate::model::frame::Frame;
+use crate::model::gpu::Gpu;
+use crate::model::units::Bytes;
+use crate::tui::screens::gpu_columns::notes;
+use crate::tui::theme::Role;
+
+/// The fullest form that is no wider than `width`; a narrower place cuts the shortest.
+pub fn of(gpus: &[&Gpu], frame: &Frame, width: usize) -> String {
+    let forms: [fn(&[&Gpu], &Frame) -> String; 4] = [each, a_figure_each, sums, least];
+    let mut lines = forms.into_iter().map(|form| ascii(&form(gpus, frame)));
+    let fitting = lines.find(|line| line.len() <= width);
+    fitting.unwrap_or_else(|| {
+        let mut line = ascii(&least(gpus, frame));
+        line.truncate(width.saturating_sub(2));
+        line + &".."[..width.min(2)]
+    })
+}
+
+/// A driver's words are not always ASCII, and a status bar counts columns.
+fn ascii(line: &str) -> String {
+    let plain = |c: char| if (' '..='~').contains(&c) { c } else { '?' };
+    line.chars().map(plain).collect()
+}
+
+fn each(gpus: &[&Gpu], frame: &Frame) -> String {
+    let line = |gpu: &&Gpu| {
+        let note = trouble(&[gpu], frame).map_or(String::new(), |(_, words)| format!(" ! {words}"));
+        let (sm, hot) = (mean_sm(&[gpu]), hottest(&[gpu]));
+        format!("{} {} sm {sm} {hot}{note}", gpu.index, memory(&[gpu]))
+    };
+    gpus.iter().map(line).collect::<Vec<_>>().join(" | ")
+}
+
+fn a_figure_each(gpus: &[&Gpu], frame: &Frame) -> String {
+    let share = |gpu: &&Gpu| share(&[gpu]).map_or_else(|| "-".into(), |share| share.to_string());
+    let shares: Vec<String> = gpus.iter().map(share).collect();
+    let (sm, hot) = (mean_sm(gpus), hottest(gpus));
+    format!(
+        "mem {}%  sm {sm}  {hot}{}",
+        shares.join(" "),
+        worst(gpus, frame)
+    )
+}
+
+fn sums(gpus: &[&Gpu], frame: &Frame) -> String {
+    let (sm, hot) = (mean_sm(gpus), hottest(gpus));
+    let count = match gpus {
+        [gpu] => gpu.index.to_string(),
+        gpus => format!("{} GPUs", gpus.len()),
+    };
+    format!(
+        "{count} {} sm {sm} {hot}{}",
+        memory(gpus),
+        worst(gpus, frame)
+    )
+}
+
+fn least(gpus: &[&Gpu], frame: &Frame) -> String {
+    let share = share(gpus).map_or_else(|| "-".into(), |share| format!("{share}%"));
+    format!("{share} sm {}{}", mean_sm(gpus), worst(gpus, frame))
+}
+
+/// `118.6/141G 84%`; together only where every GPU tells.
+fn memory(gpus: &[&Gpu]) -> String {
+    let Some((used, total)) = used_and_total(gpus) else {
+        return "-".into();
+    };
+    let share = share(gpus).map_or_else(|| "-".into(), |share| format!("{share}%"));
+    let decimals = usize::from(used.as_gib() < 999.95);
+    format!(
+        "{:.decimals$}/{:.0}G {share}",
+        used.as_gib(),
+        total.as_gib()
+    )
+}
+
+fn used_and_total(gpus: &[&Gpu]) -> Option<(Bytes, Bytes)> {
+    gpus.iter()
+        .try_fold((Bytes(0), Bytes(0)), |(used, total), gpu| {
+            let (more_used, more) = (gpu.memory.taken()?, gpu.memory.total.get()?);
+            let add = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
+            Some((add(used, more_used), add(total, more)))
+        })
+}
+
+fn share(gpus: &[&Gpu]) -> Option<u64> {
+    let (used, total) = used_and_total(gpus)?;
+    let hundredfold = u128::from(used.0) * 100 + u128::from(total.0) / 2;
+    u64::try_from(hundredfold.checked_div(u128::from(total.0))?).ok()
+}
+
+/// Over those that tell.
+fn mean_sm(gpus: &[&Gpu]) -> String {
+    let told: Vec<f64> = gpus
+        .iter()
+        .filter_map(|gpu| Some(gpu.sm.get()?.0))
+        .collect();
+    let count = u32::try_from(told.len()).unwrap_or(u32::MAX);
+    match count {
+        0 => "-".into(),
+        count => format!("{:.0}%", told.iter().sum::<f64>() / f64::from(count)),
+    }
+}
+
+fn hottest(gpus: &[&Gpu]) -> String {
+    let hot = gpus.iter().filter_map(|gpu| gpu.temperature.get()).max();
+    hot.map_or_else(|| "-".into(), |hot| format!("{}C", hot.0))
+}
+
+/// ` ! 3 too hot`, of the first GPU with the worst trouble; with how many more there are.
+fn worst(gpus: &[&Gpu], frame: &Frame) -> String {
+    let Some((index, words)) = trouble(gpus, frame) else {
+        return String::new();
+    };
+    let others = gpus.iter().filter(|gpu| gpu.index != index);
+    let more = others
+        .filter(|gpu| trouble(&[gpu], frame).is_some())
+        .count();
+    let more = if more > 0 {
+        format!(" +{more}")
+    } else {
+        String::new()
+    };
+    match gpus {
+        [_] => format!(" ! {words}"),
+        _ => format!(" ! {index} {words}{more}"),
+    }
+}
+
+fn trouble(gpus: &[&Gpu], frame: &Frame) -> Option<(u32, String)> {
+    let of_role = |role: Role| {
+        gpus.iter().find_map(|gpu| {
+            let note = notes(gpu, frame)
+                .into_iter()
+                .find(|note| note.role == role)?;
+            Some((gpu.index, note.text))
+        })
+    };
+    of_role(Role::Bad).or_else(|| of_role(Role::Warn))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::gpu::{Health, HealthState, Memory, Throttle};
+    use crate::model::units::{Celsius, Percent};
+
+    fn gpu(index: u32, used: u64) -> Gpu {
+        Gpu {
+            index,
+            health: Health {
+                state: HealthState::Answering,
+                ..Health::default()
+            },
+            memory: Memory {
+                total: Bytes::gib(141).into(),
+                free: Bytes::gib(141 - used).into(),
+                ..Memory::default()
+            },
+            sm: Percent(f64::from(index) * 10.0).into(),
+            temperature: Celsius(60 + index.cast_signed()).into(),
+            processes: Vec::new().into(),
+            ..Gpu::default()
+        }
+    }
+
+    /// The unattributed part is trouble of its own: what is used is the driver's here.
+    fn quiet(mut gpu: Gpu) -> Gpu {
+        gpu.memory.reserved = gpu.memory.taken().expect("as laid out").into();
+        gpu
+    }
+
+    fn line(gpus: &[Gpu], width: usize) -> String {
+        let gpus: Vec<&Gpu> = gpus.iter().collect();
+        of(&gpus, &Frame::default(), width)
+    }
+
+    #[test]
+    fn as_much_is_said_as_there_is_room_for() {
+        let two = [0, 1].map(|index| quiet(gpu(index, 100)));
+        let full = "0 100.0/141G 71% sm 0% 60C | 1 100.0/141G 71% sm 10% 61C";
+        assert_eq!(line(&two, 60), full);
+        assert_eq!(line(&two, 40), "mem 71 71%  sm 5%  61C");
+        let eight = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| quiet(gpu(index, 100)));
+        assert_eq!(
+            line(&eight, 60),
+            "mem 71 71 71 71 71 71 71 71%  sm 35%  67C"
+        );
+        assert_eq!(line(&eight, 40), "8 GPUs 800.0/1128G 71% sm 35% 67C");
+        assert_eq!(line(&eight, 12), "71% sm 35%");
+        assert_eq!(line(&eight, 6), "71% ..");
+        assert_eq!(line(&eight, 0), "");
+    }
+
+    #[test]
+    fn trouble_outlasts_the_figures() {
+        let mut eight = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| quiet(gpu(index, 1)));
+        eight[2].pcie.width = 8.into();
+        eight[2].pcie.max_width = 16.into();
+        eight[3].throttle = vec![Throttle::HwThermal].into();
+        let words = Throttle::HwThermal.words();
+        let long = line(&eight, 80);
+        assert!(long.starts_with("mem 1 1 1 ") && long.ends_with(&format!(" ! 3 {words} +1")));
+        assert_eq!(line(&eight, 40), format!("1% sm 35% ! 3 {words} +1"));
+    }
+
+    #[test]
+    fn what_is_not_told_is_a_dash() {
+        let mut unknown = quiet(gpu(0, 1));
+        (unknown.memory, unknown.sm) =
+            (Memory::default(), crate::model::reading::Reading::default());
+        assert_eq!(line(&[unknown.clone()], 60), "0 - sm - 60C");
+        assert_eq!(
+            line(&[unknown, quiet(gpu(1, 47))], 30),
+            "mem - 33%  sm 10%  61C"
+        );
+    }
+}

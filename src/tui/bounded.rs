@@ -1,0 +1,67 @@
+//! A terminal's size, within reason.
+//!
+//! A terminal says its size itself, and some say 65535x65535: a screen of four thousand million cells. What is larger
+//! than any screen is drawn at the upper left of it.
+
+use std::io;
+
+use ratatui::backend::{Backend, ClearType, WindowSize};
+use ratatui::buffer::Cell;
+use ratatui::layout::{Position, Size};
+
+/// Twice the largest that the screens are made for, and more rows than the smallest letters give.
+const MOST: Size = Size::new(800, 300);
+
+pub struct Bounded<B>(pub B);
+
+fn bounded(size: Size) -> Size {
+    Size::new(size.width.min(MOST.width), size.height.min(MOST.height))
+}
+
+impl<B: Backend<Error = io::Error>> Backend for Bounded<B> {
+    type Error = io::Error;
+
+    fn size(&self) -> io::Result<Size> {
+        self.0.size().map(bounded)
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        let size = self.0.window_size()?;
+        Ok(WindowSize {
+            columns_rows: bounded(size.columns_rows),
+            ..size
+        })
+    }
+
+    fn draw<'a, I: Iterator<Item = (u16, u16, &'a Cell)>>(&mut self, content: I) -> io::Result<()> {
+        self.0.draw(content)
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        self.0.hide_cursor()
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        self.0.show_cursor()
+    }
+
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        self.0.get_cursor_position()
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        self.0.set_cursor_position(position)
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.0.clear()
+    }
+
+    fn clear_region(&mut self, clear_type: ClearType) -> io::Result<()> {
+        self.0.clear_region(clear_type)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}

@@ -1,0 +1,309 @@
+//! Containers: what a process's is called, and being in one: the driver's PIDs are then another namespace's.
+#![allow(clippy::print_stdout)]
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
+
+use gputop::collect::agent::Options;
+use gputop::collect::process::container::Files;
+use gputop::model::container::Runtime;
+use gputop::model::process::Process;
+use gputop::model::reading::{Reading, Reason};
+use gputop::model::units::Millis;
+use gputop::source::Update;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use serde_json::Value;
+
+use crate::crowd::{Desk, Member};
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{RealProcess, dashboard, has, is_host, run, wait_until};
+use crate::tables::shows;
+use crate::torch_target::Target;
+
+fn in_docker(process: &mut Process) {
+    process.container = Reading::Value("5f0a8b7c6d5e".into());
+    process.container_runtime = Some(Runtime::Docker);
+    process.container_name = Reading::Value("nightly".into());
+}
+
+fn in_a_pod_without_a_name(process: &mut Process) {
+    process.container = Reading::Value("77aa8b7c6d5e".into());
+    process.container_runtime = Some(Runtime::Containerd);
+    process.container_name = Reading::missing(Reason::Denied, "root can read the names");
+}
+
+fn desk() -> Desk {
+    Desk::new(
+        1,
+        &[
+            Member::new(418, "ana", "train.py", &[(0, 20)]).with(in_docker),
+            Member::new(421, "bob", "eval.py", &[(0, 10)]).with(in_a_pod_without_a_name),
+            Member::new(430, "ana", "plain.py", &[(0, 5)]),
+        ],
+    )
+}
+
+#[test]
+fn a_container_is_a_column_a_group_and_a_term() {
+    let mut desk = desk();
+    let text = desk.text(200, 30);
+    assert!(text.contains("CONTAINER"), "{text}");
+    assert!(
+        text.contains("docker nightly") && text.contains("containerd 77aa"),
+        "{text}"
+    );
+    for (term, pids) in [
+        ("nightly", vec![418]),
+        ("5f0a", vec![418]),
+        ("docker", vec![418]),
+        ("77aa", vec![421]),
+        ("train", vec![]),
+    ] {
+        desk.send(&format!("/container:{term}\n"));
+        assert_eq!(desk.pids(), pids, "{term}");
+        desk.send("\x1b");
+    }
+    desk.send("ttt");
+    let text = desk.text(120, 30);
+    for title in [
+        "docker nightly (1)",
+        "containerd 77aa8b7c6d5e (1)",
+        "no container (1)",
+    ] {
+        assert!(text.contains(title), "{title}\n{text}");
+    }
+}
+
+#[test]
+fn where_nobody_is_in_a_container_the_column_is_not_there() {
+    let desk = Desk::new(1, &[Member::new(430, "ana", "plain.py", &[(0, 5)])]);
+    assert!(!desk.text(400, 30).contains("CONTAINER"));
+}
+
+#[test]
+fn the_process_screen_says_name_and_id_or_why_there_is_no_name() {
+    for (down, lines) in [
+        ("", ["docker nightly", "5f0a8b7c6d5e"]),
+        ("j", ["containerd 77aa8b7c6d5e", "root can read the names"]),
+    ] {
+        let mut desk = desk();
+        desk.send(&format!("\t{down}\n"));
+        let text = desk.text(120, 60);
+        assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+    }
+}
+
+const ID: &str = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
+
+/// From the files of a made-up machine through the agent, to what a reader gets.
+#[test]
+fn the_name_comes_from_the_runtimes_own_file() {
+    if !is_host() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let lay = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let stat = "418 (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 6000 9 25 1 1 1\n";
+    lay("proc/418/stat", stat);
+    lay(
+        "proc/418/cgroup",
+        &format!("0::/system.slice/docker-{ID}.scope\n"),
+    );
+    let config = format!("var/lib/docker/containers/{ID}/config.v2.json");
+    lay(
+        &config,
+        r#"{"Name": "/nightly", "Config": {"Env": ["TOKEN=secret"]}}"#,
+    );
+    let fake = FakeNvml::new("[[gpu]]\n[[process]]\npid = 418\nused = \"2 GiB\"\n");
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "containers::read_a_machine",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("GPUTOP_TEST_ROOT", root.path())
+        .envs(fake.env())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains(
+            r#""container":"5f0a8b7c6d5e","container_runtime":"docker","container_name":"nightly""#
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[test]
+#[ignore = "the child of the test above: the scripted NVML reads the environment of its process"]
+fn read_a_machine() {
+    let Some(root) = std::env::var_os("GPUTOP_TEST_ROOT") else {
+        return;
+    };
+    let root = Path::new(&root);
+    let mut source = gputop::source::local::start(Options {
+        interval: Millis(200),
+        library: std::env::var_os("GPUTOP_NVML"),
+        proc_root: root.join("proc"),
+        container_files: Files {
+            root: root.to_owned(),
+            home: None,
+        },
+        readonly: true,
+    })
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let process = runtime.block_on(async {
+        loop {
+            if let Some(Update::Frame(frame)) = source.next().await
+                && let Some(process) = frame.processes.iter().flat_map(|list| &*list.list).next()
+            {
+                break process.clone();
+            }
+        }
+    });
+    println!("\n{}", serde_json::to_string(&process).unwrap());
+}
+
+/// Namespaces of our own, in which we are root.
+const UNSHARE: &[&str] = &["-U", "-r", "-m", "-p", "-f", "--mount-proc"];
+
+/// Runs a test that is ignored here in namespaces of its own, where such can be made.
+fn in_a_pid_namespace(test: &str) {
+    if !has("unshare") {
+        return;
+    }
+    let unshare = |program: &std::ffi::OsStr, args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(UNSHARE).arg(program).args(args);
+        command.env("GPUTOP_TEST_INSIDE", "1").output().unwrap()
+    };
+    if !unshare("true".as_ref(), &[]).status.success() {
+        let required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
+        assert!(
+            !required,
+            "no namespaces can be made here, and nothing may be skipped"
+        );
+        println!("skipped: this kernel or container does not let us make namespaces");
+        return;
+    }
+    let tests = std::env::current_exe().unwrap();
+    let output = unshare(
+        tests.as_os_str(),
+        &["--exact", test, "--ignored", "--nocapture"],
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains(SAID), "{text}\n{errors}");
+}
+
+const SAID: &str = "all of it was so";
+
+#[test]
+fn inside_a_pid_namespace_processes_are_found_by_their_devices_and_copies_dropped() {
+    in_a_pid_namespace("containers::inside");
+}
+
+#[test]
+fn a_pid_that_went_to_another_while_the_question_stood_is_not_hit() {
+    in_a_pid_namespace("containers::recycled");
+}
+
+/// Device files that are no devices, over a /dev that nobody else sees.
+const OWN_DEV: &str = "set -e; d=$(mktemp -d); mount -t tmpfs none $d
+for f in null zero full random urandom tty; do : > $d/$f; mount --bind /dev/$f $d/$f; done
+mkdir $d/pts; mount --bind /dev/pts $d/pts; : > $d/ptmx; mount --bind /dev/ptmx $d/ptmx
+: > $d/nvidia0; : > $d/nvidiactl; : > $d/nvidia-uvm; mount --move $d /dev";
+
+/// The two devices, open to what is started from here on, until this is dropped.
+fn own_devices() -> [File; 2] {
+    assert!(!is_host());
+    let dev = Command::new("sh").args(["-c", OWN_DEV]).output().unwrap();
+    assert!(dev.status.success(), "{dev:?}");
+    ["/dev/nvidia0", "/dev/nvidia-uvm"].map(|path| {
+        let device = File::open(path).unwrap();
+        fcntl(device.as_fd(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+        device
+    })
+}
+
+#[test]
+#[ignore = "runs in namespaces of its own"]
+fn recycled() {
+    if std::env::var_os("GPUTOP_TEST_INSIDE").is_none() {
+        return;
+    }
+    let devices = own_devices();
+    let first = RealProcess::start("train.py");
+    drop(devices);
+    let pid = first.pid();
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let terminal = dashboard(&fake).start();
+    terminal.wait_for(|s| shows(s, pid, &[]), "the process");
+    terminal.send("\tx\r");
+    terminal.wait_text(&format!("Send TERM to {pid} train.py?"));
+    drop(first);
+    let mut next = (0..1_000).find_map(|_| {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        Some(RealProcess::start("other.py")).filter(|other| other.pid() == pid)
+    });
+    let next = next.as_mut().expect("another process with that PID");
+    terminal.send("y");
+    terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
+    assert_eq!(next.finish().code(), Some(0));
+    println!("\n{SAID}");
+}
+
+#[test]
+#[ignore = "runs in namespaces of its own"]
+fn inside() {
+    if std::env::var_os("GPUTOP_TEST_INSIDE").is_none() {
+        return;
+    }
+    let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst");
+    let devices = own_devices();
+    let mut target = Target::start(&dump);
+    drop(devices);
+    let copy = target.fork();
+    // The driver's PID 1 is another's; ours is this test.
+    let fake = FakeNvml::new("[[gpu]]\n[[process]]\npid = 1\nused = \"90 GiB\"\n");
+    let mut document = Value::Null;
+    wait_until("the copy to be told apart", || {
+        let outcome = run(&fake, ["once", "--json"]);
+        document = serde_json::from_str(&outcome.out).unwrap();
+        let list = document["processes"]["list"].as_array().unwrap();
+        list.len() == 1
+            && document["pools"]["list"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty())
+    });
+    let process = &document["processes"]["list"][0];
+    let uuid = &document["gpus"][0]["uuid"];
+    assert_eq!(process["key"]["pid"], target.pid().0);
+    assert_eq!(&process["open_gpus"][0], uuid);
+    let pool = &document["pools"]["list"][0];
+    assert_eq!(pool["process"]["pid"], target.pid().0);
+    assert_eq!(&pool["gpu"], uuid, "{pool}");
+    let entry = &document["gpus"][0]["processes"][0];
+    assert_eq!(
+        (&entry["pid"], &entry["process"]),
+        (&1.into(), &Value::Null)
+    );
+    let part = &document["gpus"][0]["unattributed"][0];
+    assert_eq!(part["cause"], "outside_container");
+    let reserved = pool["stats"]["reserved"][2].as_u64().unwrap();
+    let outside = part["bytes"].as_u64().unwrap();
+    assert!(reserved > 0 && outside + reserved > 90 << 30, "{part}");
+    assert_ne!(copy, target.pid().0);
+    println!("\n{SAID}");
+}
