@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod generate;
+mod hook;
 mod log;
 mod once;
 mod record;
@@ -52,6 +53,8 @@ enum Command {
     Allocator(allocator::Args),
     /// Run a command as if typed; when it fails, say what went wrong and what to change
     Run(run::Args),
+    /// The Python hook, for programs that are not started by `gputop run`
+    Hook(hook::Args),
     /// Read logs of a crash, say what went wrong and what to change
     Explain(explain::Args),
     /// The explanations, browsed
@@ -91,6 +94,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
         Some(Command::Run(args)) => run::run(args),
+        Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Cards(args)) => cards::run(args),
         Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),

@@ -7,10 +7,12 @@
 pub mod agent;
 pub mod clock;
 pub mod driver;
+pub mod hook;
 pub mod host;
 pub mod memory;
 pub mod nvml;
 pub mod process;
 pub mod python;
 pub mod redact;
+pub mod runtime;
 pub mod torch;

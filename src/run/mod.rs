@@ -29,6 +29,8 @@ mod command;
 mod ended;
 mod explanation;
 mod files;
+mod hook;
+mod inside;
 mod keeper;
 mod message;
 mod mirror;
@@ -46,6 +48,7 @@ mod ward;
 pub use command::{CommandLine, NotStarted};
 pub use ended::Ended;
 pub use explanation::{Explanation, explain};
+pub use hook::Hook;
 pub use ranks::Rank;
 
 use signals::Signals;

@@ -19,6 +19,8 @@ mod filter;
 #[cfg(target_os = "linux")]
 mod groups;
 #[cfg(target_os = "linux")]
+mod hook;
+#[cfg(target_os = "linux")]
 mod hostile;
 mod layers;
 #[cfg(target_os = "linux")]
@@ -28,6 +30,8 @@ mod model;
 mod mouse;
 mod pictures;
 mod pooled;
+#[cfg(target_os = "linux")]
+mod python;
 mod recording;
 #[cfg(target_os = "linux")]
 mod reference;

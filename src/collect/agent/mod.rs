@@ -25,7 +25,7 @@ use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Wanted};
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::{Event, Exit, HealthChange, Observation};
+use crate::model::event::{Event, Exit, HealthChange, HookEvent, Observation};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
@@ -58,6 +58,7 @@ pub enum Section {
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
     Map(Result<PoolMap, Missing>),
+    Hook(Vec<(ProcessKey, HookEvent)>),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -301,6 +302,11 @@ impl Agent {
             // A map that could not be read is among the unread, with its reason.
             Section::Map(Err(_)) => {}
             Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
+            Section::Hook(news) => {
+                for (key, event) in news {
+                    self.announce(Some(key), None, Observation::Hook(event));
+                }
+            }
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::lines::labelled;
 use super::quote::{Row, rows};
 use super::{place, subject, times, verdict};
-use crate::model::incident::{Cause, Incident, Severity, Verdict};
+use crate::model::incident::{Cause, DetectedBy, Incident, Severity, Verdict};
 
 /// Where the text begins after its label.
 const INDENT: usize = 6;
@@ -189,7 +189,7 @@ fn said(out: &mut String, incident: &Incident, style: &Style) {
         out,
         "{:<INDENT$}{}",
         "SAID",
-        place(incident).unwrap_or_default()
+        place(incident).unwrap_or_else(|| heard(incident).to_owned())
     );
     for row in rows(&incident.quote, style.width.saturating_sub(INDENT).max(20)) {
         let line = match row {
@@ -197,6 +197,14 @@ fn said(out: &mut String, incident: &Incident, style: &Style) {
             Row::Under(text) => style.paint("33", &text),
         };
         let _ = writeln!(out, "{:INDENT$}{line}", "");
+    }
+}
+
+/// Who told, where it was no log.
+fn heard(incident: &Incident) -> &'static str {
+    match incident.detected_by {
+        DetectedBy::Hook => "inside the program, heard by the hook",
+        _ => "",
     }
 }
 
