@@ -14,8 +14,8 @@ How it hears of them:
                                     are there by now; PyTorch then calls us when the program initialises CUDA
     out of memory                   PyTorch's own observer, called after the cache was flushed and before it raises
     optimizer steps                 PyTorch's own hooks, counted and told with the events only
-    exceptions                      sys.excepthook, threading.excepthook, the end of a multiprocessing child, and of
-                                    a notebook's cell
+    exceptions                      sys.excepthook, threading.excepthook, what a multiprocessing child prints when it
+                                    ends, the end of a notebook's cell
 
 Environment: GPUTOP_HOOK=0 turns it off; GPUTOP_HOOK_PTRACER=0 keeps the process unreadable for others of its user;
 GPUTOP_HOOK_SPOOL and GPUTOP_HOOK_RUN are where and for whom `gputop run` wants it written; GPUTOP_HOOK_TRACE is the
@@ -514,14 +514,32 @@ def _when_threading(threading):
     )
 
 
-def _when_multiprocessing(util):
-    # Its children print and end without the usual way out: a finalizer of theirs still sees what ended them.
-    util.register_after_fork(_finder, lambda _: util.Finalize(None, _end_of_child, exitpriority=1000))
+def _when_multiprocessing(process):
+    """Its children catch what ends them, print it, and end: the one moment to hear of it is when they print."""
+    begin = process.BaseProcess._bootstrap
+
+    # Their tracebacks begin in `begin`, so this frame is in none.
+    def _bootstrap(self, *args, **kwargs):
+        _quietly(_listen, begin.__code__)
+        return begin(self, *args, **kwargs)
+
+    process.BaseProcess._bootstrap = _bootstrap
 
 
-def _end_of_child():
-    kind, value, trace = sys.exc_info()
-    _quietly(_note_exception, kind, value, trace, "multiprocessing")
+def _listen(printer):
+    import traceback
+
+    print_it = traceback.print_exc
+
+    def print_exc(*args, **kwargs):
+        try:
+            if sys._getframe(1).f_code is printer:
+                _note_exception(*sys.exc_info(), where="multiprocessing")
+        except Exception:
+            pass
+        return print_it(*args, **kwargs)
+
+    traceback.print_exc = print_exc
 
 
 _watches_notebook = False
@@ -766,7 +784,7 @@ def start():
     sys.excepthook = _chain(sys.excepthook, "program", lambda kind, value, trace: (kind, value, trace))
     _finder.awaited = {
         "threading": _when_threading,
-        "multiprocessing.util": _when_multiprocessing,
+        "multiprocessing.process": _when_multiprocessing,
         "torch.cuda": _when_torch_cuda,
         "torch.optim.optimizer": _when_optimizer,
     }

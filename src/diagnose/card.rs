@@ -10,7 +10,10 @@
 //! severity = "fatal"               # note, caught, fatal
 //! confidence = 0.95                # that the card is right when its text is there
 //! follows = ["assert-*"]           # where one of these failed before, this is a consequence of it
-//! needs = ["Which kernel: `CUDA_LAUNCH_BLOCKING=1 python train.py` names it."]
+//! needs = [
+//!   "Which kernel: `CUDA_LAUNCH_BLOCKING=1 python train.py` names it.",
+//!   { says = "The largest hole: ...", unless = "largest-hole-small" },   # not where this evidence is there
+//! ]
 //! not_helpful = ["empty_cache(): nothing is full"]
 //!
 //! [[signature]]

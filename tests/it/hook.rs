@@ -8,7 +8,11 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::machine::gputop;
+use gputop::model::event::Observation;
+
+use crate::commands::recorded;
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{Guarded, INTERVAL, command, gputop, wait_until};
 use crate::python;
 use crate::run::text;
 
@@ -123,6 +127,11 @@ impl User {
     }
 }
 
+/// As before its lines were broken.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The same code and the same output, with the hook and without.
 #[track_caller]
 fn assert_same(user: &User, python: &Path, path: &[&str], args: &[&str]) -> Output {
@@ -167,6 +176,10 @@ fn an_exception_is_told_with_its_place() {
             (&2.into(), &"program".into())
         );
         assert_eq!(event["traceback"], text(&output.stderr));
+        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+        if scope.is_ok_and(|scope| scope.trim() == "1") {
+            assert_eq!(told[0]["ptracer"], "given");
+        }
         assert_eq!(
             fs::metadata(user.spool()).unwrap().permissions().mode() & 0o777,
             0o700
@@ -519,7 +532,8 @@ fn run_explains_with_what_the_hook_measured() {
     assert_eq!(own.trim_end(), text(&bare.stderr).trim_end());
     assert!(explained.contains("FRAGMENTED MEMORY"), "{said}");
     assert!(
-        explained.contains("largest hole 614.00 MiB, measured at the failure by the hook"),
+        unwrapped(explained)
+            .contains("largest hole 614.00 MiB, measured at the failure by the hook"),
         "{said}"
     );
     assert!(!explained.contains("NEED  The largest hole"), "{said}");
@@ -530,7 +544,7 @@ fn run_explains_with_what_the_hook_measured() {
     let said = fs::read_to_string(user.path("log")).unwrap();
     assert!(said.contains("SAID  ") && said.contains("/log:"), "{said}");
     assert!(
-        said.contains("measured at the failure by the hook"),
+        unwrapped(&said).contains("measured at the failure by the hook"),
         "{said}"
     );
     // Without it nothing is known.
@@ -652,4 +666,71 @@ fn where_nobody_may_read_it_tells_its_statistics() {
         now["allocators"][0]["allocated_bytes"]["current"],
         15_139_762_176u64
     );
+}
+
+#[test]
+fn a_cell_that_fails_is_told_once() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let code = "import IPython\n\
+        def first(): import torch\n\
+        for cell in (first, lambda: 1 / 0, lambda: None): IPython.get_ipython().run_cell(cell)";
+    let output = user
+        .hooked(python, &[FRAMEWORKS])
+        .args(["-c", code])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let events = user.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (&events[0]["type"], &events[0]["where"]),
+        (&"ZeroDivisionError".into(), &"cell".into())
+    );
+}
+
+#[test]
+fn a_dashboard_hears_of_it() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let program = user.write("train.py", FAILS);
+    let fails = || {
+        let mut command = user.hooked(python, &[FRAMEWORKS]);
+        command.arg(&program).output().unwrap();
+    };
+    // What ended before it looked is nothing that it saw.
+    fails();
+    let fake = FakeNvml::h200s(1, "");
+    let file = user.path("recording.gpt.zst");
+    let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
+    record
+        .arg(&file)
+        .env("XDG_RUNTIME_DIR", user.path("runtime"))
+        .stderr(Stdio::null());
+    let _record = Guarded(record.spawn().unwrap());
+    wait_until("two frames", || {
+        let lines = recorded(&file);
+        lines.iter().filter(|line| line.frame.is_some()).count() >= 2
+    });
+    fails();
+    let heard = || {
+        let lines = recorded(&file).into_iter();
+        let events = lines.filter_map(|line| line.event);
+        let hook = events.filter_map(|event| match event.observation {
+            Observation::Hook(hook) => Some((event.process, hook)),
+            _ => None,
+        });
+        hook.collect::<Vec<_>>()
+    };
+    wait_until("both events", || heard().len() >= 2);
+    let heard = heard();
+    let what: Vec<&str> = heard.iter().map(|(_, hook)| hook.what.as_str()).collect();
+    assert_eq!(what, ["oom", "exception"]);
+    assert!(heard.iter().all(|(process, _)| process.is_some()));
+    let oom = heard[0].1.oom.as_deref().unwrap();
+    assert_eq!(oom.largest_free_block.unwrap().0, 614 << 20);
 }
