@@ -13,6 +13,7 @@ mod desk;
 mod doctor;
 mod explain;
 mod generate;
+mod hook;
 mod incidents;
 mod line;
 mod log;
@@ -57,6 +58,8 @@ enum Command {
     Allocator(allocator::Args),
     /// Run a command as if typed; when it fails, say what went wrong and what to change
     Run(run::Args),
+    /// The Python hook, for programs that are not started by `gputop run`
+    Hook(hook::Args),
     /// Read logs of a crash, say what went wrong and what to change
     Explain(explain::Args),
     /// What went wrong so far, kept until it was read
@@ -99,6 +102,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
         Some(Command::Run(args)) => run::run(args, &cli.shared),
+        Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Incidents(args)) => incidents::run(args),
         Some(Command::Cards(args)) => cards::run(args),

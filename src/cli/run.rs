@@ -13,11 +13,17 @@ use super::say;
 use super::settings::{Settings, SharedArgs};
 use crate::export::explanation::{self, Style};
 use crate::incidents::{Record, keep, within};
-use crate::run::{self, CommandLine, Explanation, Rank};
+use crate::run::{self, CommandLine, Explanation, Hook, Rank};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
+    /// Start Python without gputop's hook: nothing is learned from inside the program
+    #[arg(long)]
+    no_hook: bool,
+    /// Have PyTorch record its allocations; kept at an out-of-memory error and at the end
+    #[arg(long, conflicts_with = "no_hook")]
+    trace_allocs: bool,
     /// The command and its arguments, as typed without `gputop run`
     #[arg(
         value_name = "CMD",
@@ -31,12 +37,18 @@ pub struct Args {
 pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
     // What breaks on our side is for the log: the command's output stays its own.
     std::panic::set_hook(Box::new(|panic| tracing::error!("gputop run: {panic}")));
-    let Some((program, args)) = args.command.split_first() else {
+    let Some((program, rest)) = args.command.split_first() else {
         return Ok(2);
+    };
+    let hook = if args.no_hook {
+        None
+    } else {
+        Hook::prepare(args.trace_allocs)
     };
     let command = CommandLine {
         program: program.clone(),
-        args: args.to_vec(),
+        args: rest.to_vec(),
+        environment: hook.as_ref().map(Hook::environment).unwrap_or_default(),
     };
     let rank = Rank::of_this_process();
     let finished = match run::run(&command, rank.as_ref()) {
@@ -47,7 +59,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         }
     };
     let code = finished.ended.code();
-    match run::explain(finished, rank.as_ref()) {
+    match run::explain(finished, rank.as_ref(), hook.as_ref()) {
         Some(Explanation::Whole(incident, record)) => {
             let is_terminal = std::io::stderr().is_terminal();
             let style = Style {
@@ -62,6 +74,9 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         }
         Some(Explanation::Line(line)) => say(&format!("gputop: {line}\n")),
         None => {}
+    }
+    for trace in hook.iter().flat_map(Hook::traces) {
+        say(&format!("gputop: allocation trace: {}\n", trace.display()));
     }
     Ok(code)
 }

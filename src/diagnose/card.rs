@@ -10,7 +10,10 @@
 //! severity = "fatal"               # note, caught, fatal
 //! confidence = 0.95                # that the card is right when its text is there
 //! follows = ["assert-*"]           # where one of these failed before, this is a consequence of it
-//! needs = ["Which kernel: `CUDA_LAUNCH_BLOCKING=1 python train.py` names it."]
+//! needs = [
+//!   "Which kernel: `CUDA_LAUNCH_BLOCKING=1 python train.py` names it.",
+//!   { says = "The largest hole: ...", unless = "largest-hole-small" },   # not where this evidence is there
+//! ]
 //! not_helpful = ["empty_cache(): nothing is full"]
 //!
 //! [[signature]]
@@ -85,7 +88,7 @@ pub struct Card {
     #[serde(default)]
     pub follows: Vec<String>,
     #[serde(default)]
-    pub needs: Vec<String>,
+    pub needs: Vec<Need>,
     #[serde(default)]
     pub not_helpful: Vec<String>,
     /// What people search for when they mean this.
@@ -137,6 +140,32 @@ pub struct Extract {
     pub r#match: String,
     #[serde(default)]
     pub reach: Reach,
+}
+
+/// What would make it surer, and how to get it: a sentence, or one that falls away once this evidence is there.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Need {
+    Always(String),
+    Unless { says: String, unless: String },
+}
+
+impl Need {
+    #[must_use]
+    pub fn says(&self) -> &str {
+        match self {
+            Self::Always(says) | Self::Unless { says, .. } => says,
+        }
+    }
+
+    /// The evidence that makes it needless.
+    #[must_use]
+    pub fn unless(&self) -> Option<&String> {
+        match self {
+            Self::Always(_) => None,
+            Self::Unless { unless, .. } => Some(unless),
+        }
+    }
 }
 
 /// Where an extract looks.

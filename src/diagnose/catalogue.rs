@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::card::Card;
+use super::card::{Card, Need};
 use super::signature::Signatures;
 use super::tables::Tables;
 
@@ -143,11 +143,10 @@ pub fn check(files: &[(String, String)], tables: Tables) -> Vec<String> {
 
 fn card_faults(card: &Card) -> Vec<String> {
     let mut faults = Vec::new();
-    let named = card.when.iter().chain(
-        card.causes
-            .iter()
-            .flat_map(|c| c.evidence.iter().chain(&c.against)),
-    );
+    let of_causes = card.causes.iter();
+    let of_causes = of_causes.flat_map(|c| c.evidence.iter().chain(&c.against));
+    let of_needs = card.needs.iter().filter_map(Need::unless);
+    let named = card.when.iter().chain(of_causes).chain(of_needs);
     for name in named
         .flat_map(|condition| condition.split('|'))
         .map(|name| name.trim_start_matches('!'))

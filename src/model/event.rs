@@ -179,10 +179,106 @@ pub enum LogWhy {
     Unknown,
 }
 
+/// What the Python hook tells from inside a program. One of `oom` and `exception` is there, by `what`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HookEvent {
-    /// `exception`, `oom`, `step`, …
+    /// `exception`, `oom`, …
     pub what: String,
+    /// When it happened, by the clock of the program's host.
+    pub time: UnixMillis,
+    /// Where optimizer steps can be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Steps>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oom: Option<Box<HookOom>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exception: Option<Box<HookException>>,
+    /// Of a kind that this version does not know, whole.
+    #[serde(skip_serializing_if = "Value::is_null")]
     pub data: Value,
+}
+
+/// Optimizer steps of the whole program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Steps {
+    pub begun: u64,
+    pub done: u64,
+}
+
+/// PyTorch's allocator at the instant of an out-of-memory error: after it flushed its cache, before it raised.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookOom {
+    /// As the program counts its devices.
+    pub device: u32,
+    /// The segment that the driver was asked for; the error's text names it.
+    pub requested_bytes: Bytes,
+    /// The card's memory, or what the program may use of it.
+    pub limit_bytes: Bytes,
+    /// Free on the card.
+    pub free_bytes: Bytes,
+    pub allocated_bytes: Option<HookGauge>,
+    pub reserved_bytes: Option<HookGauge>,
+    pub active_bytes: Option<HookGauge>,
+    pub inactive_split_bytes: Option<HookGauge>,
+    pub num_ooms: Option<u64>,
+    pub num_alloc_retries: Option<u64>,
+    /// The largest free block that the request could have been given, had it been large enough: of its pool and its
+    /// stream.
+    pub largest_free_block: Option<Bytes>,
+    /// The largest that only another stream may use.
+    pub largest_free_block_other_streams: Option<Bytes>,
+    pub pools: Vec<HookPool>,
+    /// `whole`; else why not all of it is known.
+    pub snapshot: String,
+    /// The innermost lines of the program's own code, the innermost first.
+    pub frames: Vec<HookFrame>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookGauge {
+    pub current: Bytes,
+    pub peak: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookPool {
+    /// `large`, `small`, `private`.
+    pub pool: String,
+    pub segments: u64,
+    pub reserved_bytes: Bytes,
+    pub allocated_bytes: Bytes,
+    /// Freed, waiting for another stream.
+    pub awaiting_free_bytes: Bytes,
+    pub free_bytes: Bytes,
+    pub free_blocks: u64,
+    pub largest_free_block: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookFrame {
+    pub file: String,
+    pub line: u32,
+    pub function: String,
+}
+
+/// An exception that nobody caught.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HookException {
+    /// With its module: `torch.OutOfMemoryError`.
+    pub r#type: String,
+    pub message: String,
+    /// Where nobody caught it: `program`, `thread`, `multiprocessing`, `cell`.
+    pub r#where: String,
+    /// The innermost line of the program's own code.
+    pub file: String,
+    pub line: u32,
+    /// As Python prints it; may hold line breaks.
+    pub traceback: String,
 }

@@ -20,6 +20,8 @@ use crate::model::text::visible;
 pub struct CommandLine {
     pub program: OsString,
     pub args: Vec<OsString>,
+    /// What its environment has beyond ours.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 /// Why a command was not started, in a shell's words and with a shell's exit code.
@@ -65,7 +67,7 @@ impl CommandLine {
     ) -> Result<Command, NotStarted> {
         let mut command = Command::new(&self.program);
         command.args(&self.args);
-        environment(&mut command);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let Some(slave) = slave else {
             return Ok(command);
         };
@@ -119,6 +121,3 @@ impl CommandLine {
         }
     }
 }
-
-/// All that the command's environment has beyond ours goes in here: nothing yet.
-fn environment(_command: &mut Command) {}

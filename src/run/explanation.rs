@@ -1,6 +1,8 @@
 //! What is said after a failure, if anything: nothing is where nothing is wrong, or nothing was found.
 
 use super::ended::Ended;
+use super::hook::Hook;
+use super::inside::{Inside, name_source};
 use super::ranks::{First, Rank, folder};
 use super::recorded::Failed;
 use super::{Evidence, Finished};
@@ -19,9 +21,13 @@ pub enum Explanation {
     Line(String),
 }
 
-/// Reads what the command left behind. `rank`, where it is one of many.
+/// Reads what the command left behind. `rank`, where it is one of many; `hook`, where it ran with it.
 #[must_use]
-pub fn explain(finished: Finished, rank: Option<&Rank>) -> Option<Explanation> {
+pub fn explain(
+    finished: Finished,
+    rank: Option<&Rank>,
+    hook: Option<&Hook>,
+) -> Option<Explanation> {
     let Finished {
         ended,
         who,
@@ -33,9 +39,11 @@ pub fn explain(finished: Finished, rank: Option<&Rank>) -> Option<Explanation> {
     }
     let catalogue = Catalogue::embedded();
     let command = evidence.command.clone();
-    let (logs, has_lines) = evidence.read(catalogue);
+    let (mut logs, has_lines) = evidence.read(catalogue);
+    let inside = Inside::new(hook.map(Hook::reports).unwrap_or_default());
+    let said = exception(&logs).or_else(|| inside.exception());
     let incident =
-        incident(catalogue, &logs, has_lines).or_else(|| killed(catalogue, &command.name(), ended));
+        incident(catalogue, &mut logs, has_lines, &inside).or_else(|| killed(catalogue, &command.name(), ended));
     let whole = |incident: Incident| {
         let failed = Failed {
             command: &command,
@@ -53,7 +61,7 @@ pub fn explain(finished: Finished, rank: Option<&Rank>) -> Option<Explanation> {
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
-        .or_else(|| exception(&logs))?;
+        .or_else(|| said.map(|said| visible(said.as_bytes(), 200)))?;
     let first = folder().map_or(First::This, |folder| rank.claim(&folder, &what));
     match (first, incident) {
         (_, None) => None,
@@ -65,16 +73,46 @@ pub fn explain(finished: Finished, rank: Option<&Rank>) -> Option<Explanation> {
     }
 }
 
-/// What ended the command, by its own words.
-fn incident(catalogue: &Catalogue, logs: &[LogFindings], has_lines: bool) -> Option<Incident> {
-    let incidents = judge(catalogue, logs, &Measured::default());
-    let mut incident = incidents
-        .into_iter()
-        .find(|incident| incident.severity != Severity::Note)?;
+/// What ended the command: by its own words, and where no log has them or they are about a consequence only by what
+/// the hook heard inside; with what the hook measured.
+fn incident(
+    catalogue: &Catalogue,
+    logs: &mut Vec<LogFindings>,
+    has_lines: bool,
+    inside: &Inside,
+) -> Option<Incident> {
+    let from_logs = first(catalogue, logs, &Measured::default());
+    let number = logs.len();
+    logs.extend(inside.logs(catalogue));
+    let with_hook = if logs.len() > number {
+        first(catalogue, logs, &Measured::default())
+    } else {
+        None
+    };
+    let is_cause = |cause: &Incident| match &from_logs {
+        Some(known) => cause.secondary.iter().any(|one| one.id == known.id),
+        None => true,
+    };
+    let with_hook = with_hook.filter(is_cause);
+    if with_hook.is_none() {
+        logs.truncate(number);
+    }
+    let mut incident = with_hook.or(from_logs)?;
+    if let Some(known) = inside.measured(&incident) {
+        incident = first(catalogue, logs, &known.measured)?;
+        known.complete(&mut incident);
+    }
+    name_source(&mut incident);
     if !has_lines {
         incident.log = None;
     }
     Some(incident)
+}
+
+fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Option<Incident> {
+    judge(catalogue, logs, measured)
+        .into_iter()
+        .find(|incident| incident.severity != Severity::Note)
 }
 
 /// Nobody prints anything after signal 9: what we saw ourselves is the only text.
@@ -88,7 +126,8 @@ fn killed(catalogue: &Catalogue, name: &str, ended: Ended) -> Option<Incident> {
         Ended::Exited(code) => format!("{name} exited with code {code}\n"),
     };
     log.push(text.as_bytes());
-    let mut incident = incident(catalogue, &[log.finish()], false)?;
+    let mut incident = first(catalogue, &[log.finish()], &Measured::default())?;
+    incident.log = None;
     // Those are our words, and the title has them.
     incident.quote = Quote::default();
     incident.detected_by = DetectedBy::Exit;

@@ -29,7 +29,9 @@ mod command;
 mod ended;
 mod explanation;
 mod files;
+mod hook;
 mod identity;
+mod inside;
 mod keeper;
 mod message;
 mod mirror;
@@ -48,6 +50,7 @@ mod ward;
 pub use command::{CommandLine, NotStarted};
 pub use ended::Ended;
 pub use explanation::{Explanation, explain};
+pub use hook::Hook;
 pub use ranks::Rank;
 
 use crate::collect::clock::{now_mono, now_wall};

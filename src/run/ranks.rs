@@ -10,11 +10,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use etcetera::BaseStrategy;
 use nix::libc::O_NOFOLLOW;
 use nix::unistd::{geteuid, getppid};
 
 use super::identity::began;
+use crate::collect::runtime;
 use crate::model::text::visible;
 
 /// Its number, and how many there are, as each launcher tells it.
@@ -93,11 +93,7 @@ impl Rank {
 
 /// Where the ranks of this user meet.
 pub(super) fn folder() -> Option<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let base = runtime
-        .filter(|path| path.is_absolute() && path.is_dir())
-        .or_else(|| etcetera::choose_base_strategy().ok()?.state_dir())?;
-    Some(base.join("gputop").join("ranks"))
+    runtime::folder("ranks")
 }
 
 fn create(folder: &Path, path: &Path, line: &str) -> io::Result<()> {

@@ -25,6 +25,8 @@ mod groups;
 #[cfg(target_os = "linux")]
 mod help;
 #[cfg(target_os = "linux")]
+mod hook;
+#[cfg(target_os = "linux")]
 mod hostile;
 #[cfg(target_os = "linux")]
 mod incidents;
@@ -45,6 +47,8 @@ mod past;
 mod outside;
 mod pictures;
 mod pooled;
+#[cfg(target_os = "linux")]
+mod python;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]

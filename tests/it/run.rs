@@ -330,22 +330,29 @@ fn a_program_that_draws_a_screen_gets_each_key_also_in_a_script() {
 #[test]
 fn what_a_process_inherits_is_the_same() {
     let look = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd; ulimit -a; umask; nice; pwd; \
-                env | grep -v '^_='| sort";
+                env | grep -v -e '^_=' -e '^PYTHONPATH=' -e '^GPU.OP_HOOK' | sort";
+    let cache = tempfile::tempdir().unwrap();
     let bare = Launch::program("bash")
         .args(["-c", look])
         .env("HOME", "/")
+        .env("XDG_CACHE_HOME", cache.path())
         .size(100, 80)
         .start();
     bare.wait_exit();
     let bare = text(&bare.raw());
     let alone = on_terminal(["bash", "-c", look])
         .env("HOME", "/")
+        .env("XDG_CACHE_HOME", cache.path())
         .size(100, 80)
         .start();
     alone.wait_exit();
     assert_eq!(bare, text(&alone.raw()));
     let beside = in_a_script(&format!("GPUTOP bash -c \"{look}\"; true"));
-    let beside = beside.env("HOME", "/").size(100, 80).start();
+    let beside = beside
+        .env("HOME", "/")
+        .env("XDG_CACHE_HOME", cache.path())
+        .size(100, 80)
+        .start();
     beside.wait_exit();
     let without_pwd = |text: &str| {
         text.lines()

@@ -1,9 +1,11 @@
-//! The kernel's side of a frame, on its own thread: reading a process that is stuck in the kernel can block.
+//! The kernel's side of a frame, and what the Python hook wrote, on a thread of their own: reading a process that is
+//! stuck in the kernel can block.
 
 use std::sync::mpsc::{Receiver, Sender};
 
 use super::{Options, Section};
 use crate::collect::clock::now_mono;
+use crate::collect::hook::Watch;
 use crate::collect::host::HostReader;
 use crate::collect::process::{ProcessReadout, ProcessTable};
 use crate::model::host::PidNamespace;
@@ -16,6 +18,7 @@ const PROCESS_PERIOD: Millis = Millis(2_000);
 pub struct Kernel {
     host: HostReader,
     table: ProcessTable,
+    hook: Watch,
     /// The order that was last carried out in full, and when.
     done: Option<(KernelOrder, Mono)>,
 }
@@ -38,6 +41,7 @@ impl Kernel {
                 options.container_files.clone(),
                 namespace,
             ),
+            hook: Watch::new(&options.proc_root),
             done: None,
         }
     }
@@ -51,6 +55,10 @@ impl Kernel {
             let now = now_mono();
             let readout = self.is_due(&order, now).then(|| self.read(order, now));
             let host = self.host.read(now);
+            let news = self.hook.news();
+            if !news.is_empty() && sections.send(Section::Hook(news)).is_err() {
+                return;
+            }
             if sections
                 .send(Section::Kernel(Box::new((host, readout))))
                 .is_err()

@@ -34,7 +34,7 @@ use super::python::{Python, Wanted};
 use super::torch::Failure;
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose};
+use crate::model::event::{Event, Exit, HealthChange, HookEvent, Observation, OomsRose};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
@@ -72,6 +72,7 @@ pub enum Section {
     Ooms(Box<Rise>),
     End(Box<End>),
     Log(Box<Told>),
+    Hook(Vec<(ProcessKey, HookEvent)>),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -334,6 +335,11 @@ impl Agent {
             Section::End(end) => self.announce_exit(*end),
             Section::Log(told) => {
                 self.announce(told.process, None, Observation::Log(told.excerpt));
+            }
+            Section::Hook(news) => {
+                for (key, event) in news {
+                    self.announce(Some(key), None, Observation::Hook(event));
+                }
             }
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),

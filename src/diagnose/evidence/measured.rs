@@ -24,10 +24,12 @@ pub struct Measured {
     pub came_down: Option<bool>,
     /// How often the allocator flushed its cache in the minutes before.
     pub retries: Option<u64>,
-    /// The largest free block of the cache at the failure.
+    /// The largest free block of the cache that the request could have had, at the failure.
     pub largest_hole: Option<Bytes>,
     /// More than this was wanted: it would have been there in one piece.
     pub wanted_over: Option<Bytes>,
+    /// The largest that only other streams may use.
+    pub largest_hole_elsewhere: Option<Bytes>,
     /// What other processes on the GPU took in the minute before.
     pub others_grew: Option<Bytes>,
 }
@@ -61,6 +63,10 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
         name: "largest-hole-small",
         judge: hole,
+    },
+    Evidence {
+        name: "hole-of-other-stream",
+        judge: other_stream,
     },
 ];
 
@@ -97,8 +103,9 @@ fn spike(case: &Case<'_>) -> Finding {
 
 fn first_step(case: &Case<'_>) -> Finding {
     match case.measured.steps {
-        Some(steps) if steps <= 1 => Finding::For(format!("{steps} steps were done")),
-        Some(steps) => Finding::Against(format!("{steps} steps were done before")),
+        Some(0) => Finding::For("no optimizer step was done before".into()),
+        Some(1) => Finding::For("one optimizer step was done before".into()),
+        Some(steps) => Finding::Against(format!("{steps} optimizer steps were done before")),
         None => match case.measured.came_down {
             Some(false) => Finding::For("allocated had only risen since the program began".into()),
             Some(true) => Finding::Against("allocated had come down after steps before".into()),
@@ -125,18 +132,38 @@ fn others(case: &Case<'_>) -> Finding {
     }
 }
 
+/// Only the hook measures it, and at the failure itself.
 fn hole(case: &Case<'_>) -> Finding {
-    let wanted = case
-        .found
-        .get("requested_bytes")
-        .and_then(serde_json::Value::as_u64);
-    let Some((hole, wanted)) = case.measured.largest_hole.zip(wanted) else {
+    let Some((hole, wanted)) = case.measured.largest_hole.zip(wanted(case)) else {
         return Finding::Silent;
     };
-    let words = format!("the largest hole was {hole}, {} wanted", Bytes(wanted));
-    if hole.0 < wanted {
-        Finding::For(words)
+    if hole < wanted {
+        Finding::For(format!(
+            "largest hole {hole}, measured at the failure by the hook"
+        ))
     } else {
-        Finding::Against(words)
+        Finding::Against(format!(
+            "a hole of {hole} was there, measured at the failure by the hook"
+        ))
     }
+}
+
+fn other_stream(case: &Case<'_>) -> Finding {
+    let Some((hole, wanted)) = case.measured.largest_hole_elsewhere.zip(wanted(case)) else {
+        return Finding::Silent;
+    };
+    if hole >= wanted {
+        Finding::For(format!(
+            "a hole of {hole} belonged to another stream, measured at the failure by the hook"
+        ))
+    } else {
+        Finding::Against(format!(
+            "no other stream had a hole above {hole}, measured at the failure by the hook"
+        ))
+    }
+}
+
+fn wanted(case: &Case<'_>) -> Option<Bytes> {
+    let wanted = case.found.get("requested_bytes")?;
+    wanted.as_u64().map(Bytes)
 }

@@ -1,8 +1,8 @@
 //! One sighting as an incident, filled in from its card.
 
 use super::{Item, Judge, causes};
-use crate::diagnose::card::{Card, FixRule};
-use crate::diagnose::evidence::Case;
+use crate::diagnose::card::{Card, FixRule, Need};
+use crate::diagnose::evidence::{self, Case, Finding};
 use crate::diagnose::fields::{self, Found};
 use crate::diagnose::tables::base_name;
 use crate::diagnose::template;
@@ -43,6 +43,7 @@ pub(super) fn incident(
         ..judge.case(item, beside, ranks)
     };
     let causes = causes::weighed(card, &case, &found);
+    let needs = needs(card, &case, &found);
     let log = &judge.logs[item.log];
     Incident {
         confidence: card.confidence * if sighting.weak { WEAK } else { 1.0 },
@@ -56,8 +57,22 @@ pub(super) fn incident(
         }),
         quote: sighting.quote.clone(),
         at: place.map(at),
+        needs,
         ..filled(card, &found, causes, script(&sighting.frames))
     }
+}
+
+/// What is not known yet.
+fn needs(card: &Card, case: &Case<'_>, found: &Found) -> Vec<String> {
+    let is_open = |need: &&Need| {
+        let finding = need
+            .unless()
+            .and_then(|name| evidence::judge(name, card, case));
+        finding.is_none_or(|finding| finding == Finding::Silent)
+    };
+    let open = card.needs.iter().filter(is_open);
+    open.filter_map(|need| template::fill(need.says(), found))
+        .collect()
 }
 
 /// Adds what other texts of the same failure say beyond the one that is quoted: a failed assertion names its kernel,
@@ -123,7 +138,11 @@ fn filled(card: &Card, found: &Found, causes: Vec<Cause>, script: Option<&str>) 
         not_helpful: known(&card.not_helpful),
         references: card.references.clone(),
         headline: card.headline.clone(),
-        needs: known(&card.needs),
+        needs: card
+            .needs
+            .iter()
+            .filter_map(|need| template::fill(need.says(), found))
+            .collect(),
         ..Incident::default()
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::lines::labelled;
 use super::quote::{Row, rows};
 use super::{place, subject, times, verdict};
-use crate::model::incident::{Cause, Incident, Severity, Verdict};
+use crate::model::incident::{Cause, DetectedBy, Incident, Severity, Verdict};
 
 /// Where the text begins after its label.
 const INDENT: usize = 6;
@@ -213,7 +213,7 @@ fn said(out: &mut Vec<Line>, incident: &Incident, width: usize) {
     if incident.quote.is_empty() {
         return;
     }
-    let place = place(incident).unwrap_or_default();
+    let place = place(incident).unwrap_or_else(|| heard(incident).to_owned());
     out.push(Line::plain(format!("{:<INDENT$}{place}", "SAID")));
     let blanks = " ".repeat(INDENT);
     for row in rows(&incident.quote, width.saturating_sub(INDENT).max(20)) {
@@ -221,6 +221,14 @@ fn said(out: &mut Vec<Line>, incident: &Incident, width: usize) {
             Row::Said(text) => Line::plain(blanks.clone() + &text),
             Row::Under(text) => Line(vec![(Tone::Plain, blanks.clone()), (Tone::Mark, text)]),
         });
+    }
+}
+
+/// Who told, where it was no log.
+fn heard(incident: &Incident) -> &'static str {
+    match incident.detected_by {
+        DetectedBy::Hook => "inside the program, heard by the hook",
+        _ => "",
     }
 }
 

@@ -1,0 +1,798 @@
+"""What gputop learns inside a Python process, and from outside could not.
+
+It only listens: it imports no framework and starts none, changes nothing that a program reads, and whatever goes
+wrong in here stays in here. What there is to tell is written as a line of JSON to a file of this process in the
+spool, which is made when there is a first line:
+
+    process     who writes; the first line of every file
+    oom         PyTorch's allocator ran out of memory: what it held at that instant, and where the program was
+    exception   one that nobody caught, with its traceback as Python prints it
+
+How it hears of them:
+
+    the end of `import torch.cuda`  a finder that finds nothing looks, at the imports that come after, which modules
+                                    are there by now; PyTorch then calls us when the program initialises CUDA
+    out of memory                   PyTorch's own observer, called after the cache was flushed and before it raises
+    optimizer steps                 PyTorch's own hooks, counted and told with the events only
+    exceptions                      sys.excepthook, threading.excepthook, what a multiprocessing child prints when it
+                                    ends, the end of a notebook's cell
+
+Environment: GPUTOP_HOOK=0 turns it off; GPUTOP_HOOK_PTRACER=0 keeps the process unreadable for others of its user;
+GPUTOP_HOOK_SPOOL and GPUTOP_HOOK_RUN are where and for whom `gputop run` wants it written; GPUTOP_HOOK_TRACE is the
+directory for allocation traces; GPUTOP_HOOK_STATISTICS=1 writes the allocators' statistics each second.
+"""
+
+import os
+import sys
+import time
+
+VERSION = 1
+
+# What one process writes at most; an exception, which is what ended it, still finds room.
+_MOST_BYTES = 192 << 10
+_MOST_BYTES_AT_THE_END = 256 << 10
+# One line at most, and the longest texts in it.
+_MOST_LINE = 48 << 10
+_MOST_TRACEBACK = 24 << 10
+_MOST_MESSAGE = 4 << 10
+_MOST_PATH = 500
+# Files in the spool from which on no more are made.
+_MOST_FILES = 512
+# Lines of one program's code that are told of a stack, and how far up they are looked for.
+_MOST_FRAMES = 8
+_FARTHEST_FRAME = 400
+# A program that lives on running out of memory is looked into this often, and for this long in all.
+_MOST_LOOKS = 64
+_MOST_LOOKING = 5.0
+# Longest walk over one snapshot, in seconds, and the most live blocks that one is taken of.
+_LONGEST_WALK = 1.0
+_MOST_BLOCKS = 1000000
+# An allocation trace: events kept, bytes written.
+_MOST_TRACED = 100000
+_MOST_TRACE_BYTES = 64 << 20
+
+_LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "importlib", os.sep + "torch" + os.sep)
+
+
+def _quietly(work, *args):
+    """Does it; what goes wrong is nobody's trouble."""
+    try:
+        return work(*args)
+    except Exception:
+        return None
+
+
+def _milliseconds():
+    return int(time.time() * 1000)
+
+
+# -- Where it is written ---------------------------------------------------------------------------------------------
+
+
+class _Spool:
+    """The file of this process, from its first line on."""
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self.fd = None
+        self.written = 0
+        self.is_closed = False
+
+    def write(self, what, data, most=_MOST_BYTES):
+        if os.getpid() != self.pid:
+            # Forked in a way that told nobody.
+            _after_fork()
+        if self.is_closed:
+            return
+        line = dict(data, what=what, time=_milliseconds())
+        steps = _steps()
+        if steps is not None:
+            line["steps"] = steps
+        if self.fd is None:
+            self._open()
+        self._put(line, most)
+
+    def _put(self, line, most):
+        import json
+
+        data = json.dumps(line, default=str).encode("ascii", "replace") + b"\n"
+        if len(data) > _MOST_LINE or self.written + len(data) > most:
+            return
+        self.written += len(data)
+        os.write(self.fd, data)
+
+    def _open(self):
+        # Whatever comes of it, it is tried once.
+        self.is_closed = True
+        folder = _folder(_spool_path())
+        try:
+            if sum(1 for _ in os.scandir(folder)) >= _MOST_FILES:
+                return
+            self.fd = _create(folder, _name() + "%s.jsonl")
+        finally:
+            os.close(folder)
+        self.is_closed = False
+        self._put(_process(), _MOST_BYTES)
+
+    def forget(self):
+        """In a forked child: the file is the parent's."""
+        if self.fd is not None:
+            _quietly(os.close, self.fd)
+        self.__init__()
+
+
+def _folder(path):
+    """The open directory: ours, private, and no link to another. It is made if it is not there."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    _quietly(os.mkdir, path, 0o700)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(fd)
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        os.close(fd)
+        raise OSError("the spool is somebody else's")
+    return fd
+
+
+def _create(folder, name):
+    """A new file for writing; a program that another replaced in the same process has had its own."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    for again in ("", "-1", "-2", "-3"):
+        try:
+            return os.open(name % again, flags, 0o600, dir_fd=folder)
+        except FileExistsError:
+            pass
+    raise OSError("no name is free")
+
+
+def _spool_path():
+    given = os.environ.get("GPUTOP_HOOK_SPOOL")
+    if given:
+        return given
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not (os.path.isabs(runtime) and os.path.isdir(runtime)):
+        state = os.environ.get("XDG_STATE_HOME", "")
+        runtime = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
+    return os.path.join(runtime, "gputop", "hook")
+
+
+def _name():
+    """`RUN.PID.START`, the run being who asked for it: 0 where nobody did."""
+    run = os.environ.get("GPUTOP_HOOK_RUN", "")
+    if not (run and len(run) <= 40 and run.replace("-", "").isalnum()):
+        run = "0"
+    return "%s.%d.%d" % (run, os.getpid(), _started())
+
+
+def _started():
+    """When this process began, in the kernel's ticks: with the PID what tells it from all others."""
+    with open("/proc/self/stat", "rb") as file:
+        # The name may hold anything, so count from its closing bracket.
+        return int(file.read().rsplit(b")", 1)[1].split()[19])
+
+
+def _process():
+    found = {"what": "process", "version": VERSION, "time": _milliseconds(), "pid": os.getpid(), "start": _started()}
+    found["python"] = "%d.%d.%d" % sys.version_info[:3]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found["torch"] = str(getattr(torch, "__version__", ""))[:40]
+    for name in ("RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            found["rank"] = int(os.environ[name][:9])
+            break
+    if _ptracer is not None:
+        found["ptracer"] = _ptracer
+    return found
+
+
+_spool = _Spool()
+
+
+# -- Which modules are there -----------------------------------------------------------------------------------------
+
+
+class _Finder:
+    """First among the finders, and finds nothing: it looks which of the awaited modules are there by now.
+
+    That costs each import of a new module one look into a small table, and puts no frame of ours into anybody's
+    traceback. PyTorch imports a hundred modules after those that are awaited here.
+    """
+
+    def __init__(self):
+        self.awaited = {}
+
+    def find_spec(self, name, path=None, target=None):
+        if self.awaited:
+            try:
+                self.look()
+            except Exception:
+                pass
+        return None
+
+    def look(self):
+        for name in tuple(self.awaited):
+            module = sys.modules.get(name)
+            if module is None:
+                continue
+            spec = getattr(module, "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                continue
+            then = self.awaited.pop(name, None)
+            if then is not None:
+                _quietly(then, module)
+
+
+_finder = _Finder()
+
+
+# -- PyTorch ---------------------------------------------------------------------------------------------------------
+
+_begun = 0
+_done = 0
+_counts_steps = False
+_looks = 0
+_looked_for = 0.0
+_has_observer = False
+
+
+def _when_torch_cuda(cuda):
+    # Called by PyTorch once the program initialises CUDA, at once where it has.
+    cuda._lazy_call(_when_cuda_is_up)
+    _watch_notebook()
+    _watch_statistics(cuda)
+
+
+def _when_cuda_is_up():
+    _quietly(_observe)
+
+
+def _observe():
+    global _has_observer
+    torch = sys.modules["torch"]
+    if not _has_observer:
+        # Other allocators than the native one refuse; there is nothing to be observed then.
+        torch._C._cuda_attach_out_of_memory_observer(_on_oom)
+        _has_observer = True
+    if os.environ.get("GPUTOP_HOOK_TRACE"):
+        _start_trace(torch)
+
+
+def _when_optimizer(optimizer):
+    global _counts_steps
+    optimizer.register_optimizer_step_pre_hook(_step_begins)
+    optimizer.register_optimizer_step_post_hook(_step_ends)
+    _counts_steps = True
+
+
+def _step_begins(*_):
+    global _begun
+    _begun += 1
+
+
+def _step_ends(*_):
+    global _done
+    _done += 1
+
+
+def _steps():
+    """Optimizer steps begun and done; None where they cannot be counted."""
+    if not _counts_steps:
+        return None
+    frame = sys.modules.get("torch._dynamo.eval_frame")
+    if frame is not None:
+        # From the first `torch.compile` on PyTorch takes the hooks off its optimizers.
+        try:
+            if frame.TorchPatcher.patch.cache_info().currsize:
+                return None
+        except AttributeError:
+            return None
+    return {"begun": _begun, "done": _done}
+
+
+def _on_oom(device, requested, limit, free):
+    try:
+        _note_oom(device, requested, limit, free)
+    except Exception:
+        pass
+
+
+def _note_oom(device, requested, limit, free):
+    global _looks, _looked_for
+    found = {"device": device, "requested_bytes": requested, "limit_bytes": limit, "free_bytes": free}
+    found["thread"] = _thread_name()
+    found["frames"] = _frames(sys._getframe(2))
+    cuda = sys.modules["torch"].cuda
+    began = time.monotonic()
+    if _looks < _MOST_LOOKS and _looked_for < _MOST_LOOKING:
+        _looks += 1
+        try:
+            found.update(_statistics(cuda.memory_stats(device)))
+            found.update(_pools(cuda, device, requested))
+        except Exception as error:
+            found["snapshot"] = "failed: %s" % type(error).__name__
+    else:
+        found["snapshot"] = "skipped"
+    took = time.monotonic() - began
+    _looked_for += took
+    found["took_ms"] = round(took * 1000, 1)
+    _spool.write("oom", found)
+    if os.environ.get("GPUTOP_HOOK_TRACE"):
+        _quietly(_dump_trace, "oom")
+
+
+def _statistics(stats):
+    """The allocator's figures by their standard names."""
+    found = {}
+    for ours, theirs in (
+        ("allocated_bytes", "allocated_bytes"),
+        ("reserved_bytes", "reserved_bytes"),
+        ("active_bytes", "active_bytes"),
+        ("inactive_split_bytes", "inactive_split_bytes"),
+    ):
+        current = stats.get(theirs + ".all.current")
+        if current is not None:
+            found[ours] = {"current": current, "peak": stats.get(theirs + ".all.peak", current)}
+    for name in ("num_ooms", "num_alloc_retries"):
+        if name in stats:
+            found[name] = stats[name]
+    found["live_blocks"] = stats.get("active.all.current", 0)
+    return found
+
+
+def _pools(cuda, device, requested):
+    """What each pool of the device holds, and the largest free block that the request could have had."""
+    if cuda.memory_stats(device).get("active.all.current", 0) > _MOST_BLOCKS:
+        return {"snapshot": "skipped"}
+    stream = _quietly(lambda: cuda.current_stream(device).cuda_stream)
+    # A small request asks the driver for a segment of 2 MiB, every other for more.
+    wanted_pool = "small" if requested <= 2 << 20 else "large"
+    pools = {}
+    largest = [0, 0]
+    whole = True
+    until = time.monotonic() + _LONGEST_WALK
+    for segment in cuda.memory_snapshot():
+        if segment.get("device") != device:
+            continue
+        if time.monotonic() > until:
+            whole = False
+            break
+        is_private = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+        name = "private" if is_private else str(segment.get("segment_type", "large"))
+        pool = pools.get(name)
+        if pool is None:
+            pool = pools[name] = {
+                "pool": name,
+                "segments": 0,
+                "reserved_bytes": 0,
+                "allocated_bytes": 0,
+                "awaiting_free_bytes": 0,
+                "free_bytes": 0,
+                "free_blocks": 0,
+                "largest_free_block": 0,
+            }
+        pool["segments"] += 1
+        pool["reserved_bytes"] += segment["total_size"]
+        for block in segment["blocks"]:
+            size, state = block["size"], block["state"]
+            if state == "active_allocated":
+                pool["allocated_bytes"] += size
+            elif state == "inactive":
+                pool["free_bytes"] += size
+                pool["free_blocks"] += 1
+                if size > pool["largest_free_block"]:
+                    pool["largest_free_block"] = size
+                if name == wanted_pool:
+                    same = stream is None or segment.get("stream") == stream
+                    largest[0 if same else 1] = max(largest[0 if same else 1], size)
+            else:
+                pool["awaiting_free_bytes"] += size
+    found = {"pools": list(pools.values()), "snapshot": "whole" if whole else "cut short"}
+    if stream is not None:
+        found["stream"] = stream
+    if whole:
+        found["largest_free_block"] = largest[0]
+        found["largest_free_block_other_streams"] = largest[1]
+    return found
+
+
+# -- Where the program is --------------------------------------------------------------------------------------------
+
+
+def _frames(frame):
+    """The innermost lines of the program's own code, the innermost first."""
+    found = _own_frames(frame)
+    if not found:
+        # A backward pass runs in a thread that has no Python of its own.
+        import threading
+
+        main = sys._current_frames().get(threading.main_thread().ident)
+        found = _own_frames(main)
+    return found
+
+
+def _own_frames(frame):
+    own, others = [], []
+    for _ in range(_FARTHEST_FRAME):
+        if frame is None or len(own) >= _MOST_FRAMES:
+            break
+        code = frame.f_code
+        if code.co_filename != __file__:
+            told = {"file": code.co_filename[-_MOST_PATH:], "line": frame.f_lineno, "function": code.co_name[:200]}
+            if not any(part in code.co_filename for part in _LIBRARIES):
+                own.append(told)
+            elif len(others) < 2:
+                others.append(told)
+        frame = frame.f_back
+    return own or others
+
+
+def _thread_name():
+    threading = sys.modules.get("threading")
+    if threading is None:
+        return "MainThread"
+    # `current_thread` would make an object for a thread that Python did not start.
+    thread = threading._active.get(threading.get_ident())
+    return str(thread.name)[:60] if thread is not None else "not Python's"
+
+
+# -- Exceptions ------------------------------------------------------------------------------------------------------
+
+_told = None
+
+
+def _note_exception(kind, value, trace, where):
+    global _told
+    if value is None or not isinstance(value, BaseException) or _told == id(value):
+        return
+    if issubclass(kind, (SystemExit, GeneratorExit)):
+        return
+    _told = id(value)
+    found = {"type": _type_name(kind), "message": _text(value, _MOST_MESSAGE), "where": where}
+    place = _place(trace)
+    if place is not None:
+        found.update(place)
+    found["thread"] = _thread_name()
+    found["traceback"] = _quietly(_traceback, kind, value, trace) or ""
+    _spool.write("exception", found, _MOST_BYTES_AT_THE_END)
+
+
+def _type_name(kind):
+    module = getattr(kind, "__module__", None)
+    name = getattr(kind, "__qualname__", str(kind))
+    return name if module in (None, "builtins", "__main__") else "%s.%s" % (module, name)
+
+
+def _text(value, most):
+    try:
+        text = str(value)
+    except Exception:
+        return "<its text cannot be had>"
+    return text if len(text) <= most else text[: most // 2] + " [...] " + text[-most // 2 :]
+
+
+def _place(trace):
+    """The innermost line of the program's own code, else the innermost."""
+    own = last = None
+    for _ in range(2000):
+        if trace is None:
+            break
+        code = trace.tb_frame.f_code
+        last = {"file": code.co_filename[-_MOST_PATH:], "line": trace.tb_lineno, "function": code.co_name[:200]}
+        if not any(part in code.co_filename for part in _LIBRARIES):
+            own = last
+        trace = trace.tb_next
+    return own or last
+
+
+def _traceback(kind, value, trace):
+    import traceback
+
+    # A recursion without end has a thousand frames; the last ones are those that tell.
+    text = "".join(traceback.format_exception(kind, value, trace, limit=-60))
+    if len(text) > _MOST_TRACEBACK:
+        text = text[: _MOST_TRACEBACK // 4] + "\n[...]\n" + text[-_MOST_TRACEBACK * 3 // 4 :]
+    return text
+
+
+def _chain(previous, where, arguments):
+    """A hook that notes the exception and then does what the one before it does."""
+
+    def hook(*args):
+        try:
+            kind, value, trace = arguments(*args)
+            _note_exception(kind, value, trace, where)
+        except Exception:
+            pass
+        return previous(*args)
+
+    return hook
+
+
+def _when_threading(threading):
+    threading.excepthook = _chain(
+        threading.excepthook, "thread", lambda args: (args.exc_type, args.exc_value, args.exc_traceback)
+    )
+
+
+def _when_multiprocessing(process):
+    """Its children catch what ends them, print it, and end: the one moment to hear of it is when they print."""
+    begin = process.BaseProcess._bootstrap
+
+    # Their tracebacks begin in `begin`, so this frame is in none.
+    def _bootstrap(self, *args, **kwargs):
+        _quietly(_listen, begin.__code__)
+        return begin(self, *args, **kwargs)
+
+    process.BaseProcess._bootstrap = _bootstrap
+
+
+def _listen(printer):
+    import traceback
+
+    print_it = traceback.print_exc
+
+    def print_exc(*args, **kwargs):
+        try:
+            if sys._getframe(1).f_code is printer:
+                _note_exception(*sys.exc_info(), where="multiprocessing")
+        except Exception:
+            pass
+        return print_it(*args, **kwargs)
+
+    traceback.print_exc = print_exc
+
+
+_watches_notebook = False
+
+
+def _watch_notebook():
+    """A notebook shows a cell's exception itself."""
+    global _watches_notebook
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None or _watches_notebook:
+        return
+    shell.events.register("post_run_cell", _after_cell)
+    _watches_notebook = True
+
+
+def _after_cell(result=None):
+    try:
+        error = getattr(result, "error_in_exec", None)
+        if error is not None:
+            _note_exception(type(error), error, error.__traceback__, "cell")
+    except Exception:
+        pass
+
+
+def _at_exit():
+    # Python leaves here what ended the program, also where somebody else took the hook over.
+    value = getattr(sys, "last_value", None)
+    if value is not None and not hasattr(sys, "ps1") and "IPython" not in sys.modules:
+        _quietly(_note_exception, type(value), value, getattr(sys, "last_traceback", None), "program")
+    if os.environ.get("GPUTOP_HOOK_TRACE") and _has_observer:
+        _quietly(_dump_trace, "exit")
+
+
+# -- Allocation traces -----------------------------------------------------------------------------------------------
+
+
+def _start_trace(torch):
+    record = torch.cuda.memory._record_memory_history
+    try:
+        # 2.1 and later; without stacks, which would cost each allocation a walk.
+        record("all", context=None, max_entries=_MOST_TRACED)
+    except TypeError:
+        record(True, record_context=False, trace_alloc_max_entries=_MOST_TRACED)
+
+
+class _Bounded:
+    """A file that takes so much and no more."""
+
+    def __init__(self, fd):
+        self.fd, self.left = fd, _MOST_TRACE_BYTES
+
+    def write(self, data):
+        data = memoryview(data)
+        self.left -= data.nbytes
+        if self.left < 0:
+            raise OSError("the trace is too large")
+        while data.nbytes:
+            data = data[os.write(self.fd, data) :]
+
+
+def _dump_trace(why):
+    import pickle
+
+    snapshot = sys.modules["torch"].cuda.memory._snapshot()
+    folder = _folder(os.environ["GPUTOP_HOOK_TRACE"])
+    try:
+        name = _name() + "." + why + "%s.pickle"
+        fd = _create(folder, name)
+        try:
+            pickle.dump(snapshot, _Bounded(fd), 4)
+        finally:
+            os.close(fd)
+    finally:
+        os.close(folder)
+
+
+# -- Statistics, where nobody may read them from outside -------------------------------------------------------------
+
+_statistics_thread = None
+
+
+def _watch_statistics(_):
+    global _statistics_thread
+    if os.environ.get("GPUTOP_HOOK_STATISTICS") != "1" or _statistics_thread is not None:
+        return
+    import _thread
+
+    _statistics_thread = _thread.start_new_thread(_each_second, ())
+
+
+def _each_second():
+    fd = None
+    pid = os.getpid()
+    try:
+        while os.getpid() == pid:
+            time.sleep(1)
+            found = _all_statistics()
+            if not found:
+                continue
+            if fd is None:
+                folder = _folder(_spool_path())
+                try:
+                    fd = _create(folder, _name() + "%s.now")
+                finally:
+                    os.close(folder)
+                fd = _writable_in_place(fd)
+            import json
+
+            line = dict(_process(), what="statistics", allocators=found)
+            steps = _steps()
+            if steps is not None:
+                line["steps"] = steps
+            data = json.dumps(line).encode("ascii", "replace")
+            # One page, always the same: a reader sees the last one or this one.
+            if len(data) < 4096:
+                os.pwrite(fd, data.ljust(4095) + b"\n", 0)
+    except Exception:
+        pass
+
+
+def _writable_in_place(fd):
+    import fcntl
+
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_APPEND)
+    return fd
+
+
+def _all_statistics():
+    """Of the frameworks that the program has imported and started."""
+    found = []
+    for read in (_torch_now, _jax_now, _tensorflow_now, _cupy_now):
+        found.extend(_quietly(read) or ())
+    return found[:16]
+
+
+def _torch_now():
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized() or cuda.get_allocator_backend() != "native":
+        return
+    for device in range(min(cuda.device_count(), 16)):
+        stats = cuda.memory_stats(device)
+        if stats.get("reserved_bytes.all.peak"):
+            yield dict(_statistics(stats), framework="torch", device=device)
+
+
+def _jax_now():
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is None or not bridge._backends:
+        return
+    for device in sys.modules["jax"].local_devices()[:16]:
+        stats = device.memory_stats() or {}
+        if "bytes_in_use" in stats:
+            in_use = {"current": stats["bytes_in_use"], "peak": stats.get("peak_bytes_in_use", stats["bytes_in_use"])}
+            told = {"framework": "jax", "device": device.id, "allocated_bytes": in_use}
+            if "pool_bytes" in stats:
+                pool = stats["pool_bytes"]
+                told["reserved_bytes"] = {"current": pool, "peak": stats.get("peak_pool_bytes", pool)}
+            if "largest_free_block_bytes" in stats:
+                told["largest_free_block"] = stats["largest_free_block_bytes"]
+            yield told
+
+
+def _tensorflow_now():
+    context = sys.modules.get("tensorflow.python.eager.context")
+    context = context.context_safe() if context is not None else None
+    if context is None or not context._initialized:
+        return
+    for number, _ in enumerate(context.list_logical_devices("GPU")[:16]):
+        info = context.get_memory_info("GPU:%d" % number)
+        in_use = {"current": info["current"], "peak": info["peak"]}
+        yield {"framework": "tensorflow", "device": number, "allocated_bytes": in_use}
+
+
+def _cupy_now():
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not _has_opened_a_gpu():
+        return
+    pool = cupy.get_default_memory_pool()
+    used, total = pool.used_bytes(), pool.total_bytes()
+    if total:
+        yield {
+            "framework": "cupy",
+            "device": 0,
+            "allocated_bytes": {"current": used, "peak": used},
+            "reserved_bytes": {"current": total, "peak": total},
+        }
+
+
+_is_on_a_gpu = False
+
+
+def _has_opened_a_gpu():
+    global _is_on_a_gpu
+    for fd in () if _is_on_a_gpu else os.listdir("/proc/self/fd"):
+        target = _quietly(os.readlink, "/proc/self/fd/" + fd) or ""
+        if target.startswith("/dev/nvidia") and target[11:].isdigit():
+            _is_on_a_gpu = True
+            break
+    return _is_on_a_gpu
+
+
+# -- Leave to be read ------------------------------------------------------------------------------------------------
+
+# What became of it: only under Yama's scope 1 there is leave to give.
+_ptracer = None
+
+
+def _give_leave():
+    """Lets every process of this user read this one (PR_SET_PTRACER), where Ubuntu's default would deny it."""
+    global _ptracer
+    if os.environ.get("GPUTOP_HOOK_PTRACER") == "0":
+        _ptracer = "refused"
+        return
+    with open("/proc/sys/kernel/yama/ptrace_scope", "rb") as file:
+        if file.read(4).strip() != b"1":
+            return
+    import ctypes
+
+    unsigned = ctypes.c_ulong
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    failed = prctl(0x59616D61, unsigned(-1), unsigned(0), unsigned(0), unsigned(0))
+    _ptracer = "failed" if failed else "given"
+
+
+def _after_fork():
+    global _begun, _done, _looks, _looked_for, _statistics_thread, _told
+    _begun = _done = _looks = 0
+    _looked_for = 0.0
+    _statistics_thread = _told = None
+    _spool.forget()
+    if _ptracer == "given":
+        _quietly(_give_leave)
+
+
+def start():
+    """Once, when the process starts."""
+    import atexit
+
+    _quietly(_give_leave)
+    sys.excepthook = _chain(sys.excepthook, "program", lambda kind, value, trace: (kind, value, trace))
+    _finder.awaited = {
+        "threading": _when_threading,
+        "multiprocessing.process": _when_multiprocessing,
+        "torch.cuda": _when_torch_cuda,
+        "torch.optim.optimizer": _when_optimizer,
+    }
+    if os.environ.get("GPUTOP_HOOK_STATISTICS") == "1":
+        # PyTorch starts it by itself.
+        for name in ("jax._src.xla_bridge", "tensorflow.python.eager.context", "cupy"):
+            _finder.awaited[name] = _watch_statistics
+    _finder.look()
+    sys.meta_path.insert(0, _finder)
+    os.register_at_fork(after_in_child=lambda: _quietly(_after_fork))
+    atexit.register(_at_exit)

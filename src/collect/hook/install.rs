@@ -1,0 +1,157 @@
+//! The hook's files, which this program carries, put where Python can import them.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+use nix::libc::O_NOFOLLOW;
+use nix::unistd::geteuid;
+
+/// Name and text.
+const FILES: &[(&str, &str)] = &[
+    (
+        "sitecustomize.py",
+        include_str!("../../../assets/hook/sitecustomize.py"),
+    ),
+    (
+        "gputop_hook.py",
+        include_str!("../../../assets/hook/gputop_hook.py"),
+    ),
+];
+
+/// The directory to put on `PYTHONPATH`, written if it is not there: below the user's cache, else their state
+/// directory. Another version of the files has another name, so a running program keeps the one it began with.
+///
+/// # Errors
+/// Where neither can be written; the last one's reason.
+pub fn install() -> io::Result<PathBuf> {
+    let base = etcetera::choose_base_strategy().map_err(io::Error::other)?;
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for folder in [Some(base.cache_dir()), base.state_dir()]
+        .into_iter()
+        .flatten()
+    {
+        match install_below(&folder.join("gputop").join("hook")) {
+            Ok(path) => return Ok(path),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn install_below(folder: &Path) -> io::Result<PathBuf> {
+    let path = folder.join(name());
+    // PYTHONPATH has no way to write a colon.
+    if path.as_os_str().as_encoded_bytes().contains(&b':') {
+        return Err(io::ErrorKind::InvalidFilename.into());
+    }
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&path)?;
+    let status = path.symlink_metadata()?;
+    if !status.is_dir() || status.uid() != geteuid().as_raw() || status.mode() & 0o022 != 0 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    for (name, text) in FILES {
+        write(&path, name, text)?;
+    }
+    Ok(path)
+}
+
+/// The same for the same files.
+fn name() -> String {
+    let mut hash = DefaultHasher::new();
+    FILES.hash(&mut hash);
+    format!("{:016x}", hash.finish())
+}
+
+/// Whole or not at all, also when several do it at once.
+fn write(folder: &Path, name: &str, text: &str) -> io::Result<()> {
+    let path = folder.join(name);
+    let is_there = path.symlink_metadata().is_ok_and(|file| {
+        file.is_file() && file.uid() == geteuid().as_raw() && file.len() == text.len() as u64
+    });
+    if is_there && fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+        return Ok(());
+    }
+    let new = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(O_NOFOLLOW)
+        .open(&new)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&new, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// `PYTHONPATH` with the hook first and everything else behind it, in its order.
+#[must_use]
+pub fn python_path(hook: &Path, own: Option<&OsStr>) -> std::ffi::OsString {
+    let mut path = hook.as_os_str().to_owned();
+    // An empty entry would be the working directory.
+    let own = own.filter(|own| !own.is_empty());
+    let Some(own) = own else { return path };
+    let is_there = std::env::split_paths(own).next().as_deref() == Some(hook);
+    if is_there {
+        return own.to_owned();
+    }
+    path.push(":");
+    path.push(own);
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn the_files_are_written_once_and_repaired() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = install_below(home.path()).expect("it can be written");
+        let inode = |name: &str| fs::metadata(path.join(name)).expect("it is there").ino();
+        let before = inode("gputop_hook.py");
+        assert_eq!(install_below(home.path()).expect("again"), path);
+        assert_eq!(inode("gputop_hook.py"), before);
+        fs::write(path.join("gputop_hook.py"), "half").expect("damaged");
+        install_below(home.path()).expect("repaired");
+        for (name, text) in FILES {
+            assert_eq!(fs::read_to_string(path.join(name)).expect("read"), *text);
+        }
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o777;
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join("sitecustomize.py")), 0o600);
+        assert_eq!(fs::read_dir(&path).expect("listed").count(), FILES.len());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_is_not_used() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = install_below(home.path()).expect("it can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("opened up");
+        assert!(install_below(home.path()).is_err());
+        fs::remove_dir_all(&path).expect("removed");
+        symlink("/tmp", &path).expect("a link");
+        assert!(install_below(home.path()).is_err());
+    }
+
+    #[test]
+    fn the_users_own_path_keeps_its_order() {
+        let hook = Path::new("/hook");
+        let path = |own: Option<&str>| python_path(hook, own.map(OsStr::new));
+        assert_eq!(path(None), "/hook");
+        assert_eq!(path(Some("")), "/hook");
+        assert_eq!(path(Some("/b:/a::")), "/hook:/b:/a::");
+        assert_eq!(path(Some("/hook:/b")), "/hook:/b");
+    }
+}

@@ -1,0 +1,165 @@
+//! One line of a spool as an event: `{"what": "oom", "time": 1795178159981, "requested_bytes": 2147483648, …}`.
+//!
+//! It was written inside another program, so nothing about it is believed but that it may be JSON.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::collect::redact;
+use crate::model::event::{HookEvent, Steps};
+use crate::model::text::visible;
+use crate::model::units::UnixMillis;
+
+/// A path, a name or a message; a traceback is as long as the line allows.
+const MOST_TEXT: usize = 4 << 10;
+const MOST_LINES: usize = 400;
+/// How deep a value is looked into; ours have four levels.
+const DEEPEST: usize = 8;
+const MOST_ENTRIES: usize = 64;
+
+/// Who wrote a file, as its first line says.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct Process {
+    pub rank: Option<u32>,
+    pub python: String,
+    pub torch: String,
+}
+
+pub(super) enum Line {
+    Process(Process),
+    Event(Box<HookEvent>),
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    what: String,
+    #[serde(default)]
+    time: UnixMillis,
+    #[serde(default)]
+    steps: Option<Steps>,
+    #[serde(flatten)]
+    data: Map<String, Value>,
+}
+
+/// `None` for what is no line of the hook's.
+pub(super) fn read(line: &[u8]) -> Option<Line> {
+    let Raw {
+        what,
+        time,
+        steps,
+        data,
+    } = serde_json::from_slice(line).ok()?;
+    let data = harmless(Value::Object(data), "", 0);
+    if what == "process" {
+        return serde_json::from_value(data).ok().map(Line::Process);
+    }
+    let mut event = HookEvent {
+        what: visible(what.as_bytes(), 40),
+        time,
+        steps,
+        ..HookEvent::default()
+    };
+    match event.what.as_str() {
+        "oom" => event.oom = Some(serde_json::from_value(data).ok()?),
+        "exception" => event.exception = Some(serde_json::from_value(data).ok()?),
+        _ => event.data = data,
+    }
+    Some(Line::Event(Box::new(event)))
+}
+
+fn harmless(value: Value, name: &str, depth: usize) -> Value {
+    match value {
+        _ if depth > DEEPEST => Value::Null,
+        Value::String(text) if name == "traceback" => lines(&text).into(),
+        Value::String(text) => one_line(&text).into(),
+        Value::Array(all) => {
+            let all = all.into_iter().take(MOST_ENTRIES);
+            all.map(|one| harmless(one, "", depth + 1)).collect()
+        }
+        Value::Object(all) => {
+            let all = all.into_iter().take(MOST_ENTRIES).map(|(name, value)| {
+                let value = harmless(value, &name, depth + 1);
+                (visible(name.as_bytes(), 60), value)
+            });
+            Value::Object(all.collect())
+        }
+        plain => plain,
+    }
+}
+
+fn one_line(text: &str) -> String {
+    visible(&redact::text(text.as_bytes()), MOST_TEXT)
+}
+
+/// A token may be broken over lines, so secrets are looked for in the whole.
+fn lines(text: &str) -> String {
+    let text = redact::text(text.as_bytes());
+    let lines = text.split(|byte| *byte == b'\n').take(MOST_LINES);
+    let lines: Vec<String> = lines.map(|line| visible(line, MOST_TEXT)).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Bytes;
+
+    fn event(line: &str) -> Option<HookEvent> {
+        match read(line.as_bytes())? {
+            Line::Event(event) => Some(*event),
+            Line::Process(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_the_hook_writes_is_read() {
+        let oom = event(
+            r#"{"what": "oom", "time": 5, "steps": {"begun": 1, "done": 0}, "device": 1, "requested_bytes": 2147483648,
+                "largest_free_block": 644245094, "pools": [{"pool": "large", "free_bytes": 9}], "new": 1}"#,
+        )
+        .expect("an event");
+        assert_eq!((oom.what.as_str(), oom.time), ("oom", UnixMillis(5)));
+        assert_eq!(oom.steps, Some(Steps { begun: 1, done: 0 }));
+        let oom = oom.oom.expect("its figures");
+        assert_eq!(oom.requested_bytes, Bytes(2 << 30));
+        assert_eq!(oom.largest_free_block, Some(Bytes(644_245_094)));
+        assert_eq!(oom.pools[0].free_bytes, Bytes(9));
+        let later = event(r#"{"what": "graph", "nodes": 3}"#).expect("an event");
+        assert_eq!(later.data, serde_json::json!({"nodes": 3}));
+    }
+
+    #[test]
+    fn hostile_text_is_harmless() {
+        let told = event(
+            r#"{"what": "exception", "type": "E\u001b[2J", "message": "token=hf_abcdefghijklmnopqrstuvwxyz0123456789",
+                "traceback": "a\u001b[31m\nb \u202e c"}"#,
+        );
+        let told = told.and_then(|event| event.exception).expect("an event");
+        assert_eq!(told.r#type, "E^[[2J");
+        assert!(!told.message.contains("hf_abc"), "{}", told.message);
+        assert_eq!(told.traceback, "a^[[31m\nb \\u{202e} c");
+    }
+
+    #[test]
+    fn what_is_no_event_is_none() {
+        for line in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            "{\"what\": 3}",
+            "{\"what\": \"oom\", \"requested_bytes\": -1}",
+            "{\"what\": \"oo",
+            "\u{0}\u{0}",
+        ] {
+            assert!(read(line.as_bytes()).is_none(), "{line}");
+        }
+        let deep = format!(
+            "{{\"what\": \"x\", \"a\": {}1{}}}",
+            "[".repeat(100),
+            "]".repeat(100)
+        );
+        assert!(event(&deep).is_some());
+    }
+}

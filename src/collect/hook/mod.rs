@@ -1,0 +1,20 @@
+//! The Python hook: what a program says of itself, where it was started with [`assets/hook`](../../../assets/hook) on
+//! its path.
+//!
+//! ```text
+//! assets/hook/*.py ─ install ─► ~/.cache/gputop/hook/HASH ─ PYTHONPATH ─► the program
+//!                                                                             │ a line of JSON for each event
+//!       agent, run  ◄─ line ◄─ spool ◄─ $XDG_RUNTIME_DIR/gputop/hook/RUN.PID.START.jsonl
+//! ```
+//!
+//! What stands in the spool was written inside another program, and is read as such: regular files of their owner
+//! only, no links, everything bounded, text made harmless and without secrets.
+
+mod install;
+mod line;
+mod spool;
+mod watch;
+
+pub use install::{install, python_path};
+pub use spool::{Report, Spool};
+pub use watch::Watch;

@@ -1,0 +1,279 @@
+//! The spool: a directory of one user with a file for each process that had something to say.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::unistd::geteuid;
+
+use super::line::{self, Line, Process};
+use crate::collect::runtime;
+use crate::model::event::HookEvent;
+use crate::model::process::ProcessKey;
+use crate::model::units::{Pid, StartTicks};
+
+/// The hook writes a quarter of a mebibyte at most.
+const MOST_BYTES: u64 = 512 << 10;
+const MOST_LINE: usize = 64 << 10;
+/// The hook makes no more than half of it.
+const MOST_FILES: usize = 1024;
+/// Events of one file.
+const MOST_EVENTS: usize = 500;
+/// After this long nobody asks any more.
+const OLD: Duration = Duration::from_hours(24);
+/// From here on the oldest go, so that new ones find room.
+const MANY: usize = 256;
+
+/// One user's spool.
+#[derive(Debug, Clone)]
+pub struct Spool {
+    folder: PathBuf,
+    owner: u32,
+}
+
+/// What one process said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// By the file's name.
+    pub key: ProcessKey,
+    pub process: Process,
+    pub events: Vec<HookEvent>,
+}
+
+/// The name of a file, taken apart: `RUN.PID.START.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name {
+    pub(super) key: ProcessKey,
+    run: String,
+    file: String,
+}
+
+impl Spool {
+    /// Of the user that this process runs as; `None` where they have neither a runtime nor a home directory.
+    #[must_use]
+    pub fn own() -> Option<Self> {
+        Some(Self::at(&runtime::folder("hook")?))
+    }
+
+    /// Of this user, elsewhere.
+    #[must_use]
+    pub fn at(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            owner: geteuid().as_raw(),
+        }
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What the processes of one run said, the one that began first first.
+    #[must_use]
+    pub fn of_run(&self, run: &str) -> Vec<Report> {
+        let mut names = self.names();
+        names.retain(|name| name.run == run);
+        names.sort();
+        let reports = names.iter().map(|name| {
+            let mut report = Report {
+                key: name.key,
+                process: Process::default(),
+                events: Vec::new(),
+            };
+            for line in self.lines(name, &mut 0) {
+                match line {
+                    Line::Process(process) => report.process = process,
+                    Line::Event(event) => report.events.push(*event),
+                }
+            }
+            report
+        });
+        reports.filter(|report| !report.events.is_empty()).collect()
+    }
+
+    /// The files that are there, as many as are looked at.
+    pub(super) fn names(&self) -> Vec<Name> {
+        let is_ours = self.folder.symlink_metadata().is_ok_and(|folder| {
+            folder.is_dir() && folder.uid() == self.owner && folder.mode() & 0o022 == 0
+        });
+        if !is_ours {
+            return Vec::new();
+        }
+        let entries = fs::read_dir(&self.folder).into_iter().flatten();
+        let names = entries.flatten().take(MOST_FILES);
+        names
+            .filter_map(|entry| Name::of(entry.file_name().to_str()?))
+            .collect()
+    }
+
+    /// The whole lines from byte `from` on, which is moved behind them. Half a line is one that is being written, or
+    /// was when its process was killed.
+    pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<Line> {
+        let bytes = self.read(&name.file, *from).unwrap_or_default();
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n');
+        let whole = whole.map_or(0, |end| end + 1);
+        *from += whole as u64;
+        let lines = bytes[..whole].split(|byte| *byte == b'\n');
+        lines
+            .filter(|line| line.len() <= MOST_LINE)
+            .filter_map(line::read)
+            .take(MOST_EVENTS)
+            .collect()
+    }
+
+    /// Of the file, without opening it; 0 where it cannot be told.
+    pub(super) fn length(&self, name: &Name) -> u64 {
+        let status = self.folder.join(&name.file).symlink_metadata();
+        status.map_or(0, |status| status.len())
+    }
+
+    fn read(&self, file: &str, from: u64) -> io::Result<Vec<u8>> {
+        let mut file: File = OpenOptions::new()
+            .read(true)
+            // Nothing that waits, nothing that is elsewhere.
+            .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+            .open(self.folder.join(file))?;
+        let status = file.metadata()?;
+        if !status.is_file() || status.uid() != self.owner {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.take(MOST_BYTES.saturating_sub(from))
+            .read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Removes what is old, and the oldest where there are many.
+    pub fn sweep(&self) {
+        let mut files: Vec<(Duration, PathBuf)> = Vec::new();
+        for name in self.names() {
+            let path = self.folder.join(&name.file);
+            let Ok(status) = path.symlink_metadata() else {
+                continue;
+            };
+            let age = status.modified().ok().and_then(|time| time.elapsed().ok());
+            files.push((age.unwrap_or_default(), path));
+        }
+        files.sort();
+        for (n, (age, path)) in files.iter().enumerate() {
+            if *age > OLD || n >= MANY {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+impl Name {
+    fn of(file: &str) -> Option<Self> {
+        let mut parts = file.split('.');
+        let (run, pid, start, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        // A program that another replaced in the same process has a file of its own.
+        let start = start.split('-').next()?;
+        let key = ProcessKey {
+            pid: Pid(pid.parse().ok()?),
+            start: StartTicks(start.parse().ok()?),
+        };
+        (kind == "jsonl" && parts.next().is_none()).then(|| Self {
+            key,
+            run: run.to_owned(),
+            file: file.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    const LINE: &str = "{\"what\": \"exception\", \"type\": \"KeyError\"}\n";
+
+    fn spool() -> (tempfile::TempDir, Spool) {
+        let home = tempfile::tempdir().expect("a directory");
+        let spool = Spool::at(home.path());
+        (home, spool)
+    }
+
+    fn said(spool: &Spool) -> Vec<(u32, usize)> {
+        let reports = spool.of_run("7-1");
+        let said = |report: &Report| (report.key.pid.0, report.events.len());
+        reports.iter().map(said).collect()
+    }
+
+    #[test]
+    fn only_whole_lines_of_own_regular_files_are_read() {
+        let (home, spool) = spool();
+        let at = |name: &str| home.path().join(name);
+        let head = "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\"}\n";
+        fs::write(at("7-1.10.99.jsonl"), format!("{head}{LINE}{LINE}{{\"wh")).expect("written");
+        fs::write(at("7-1.11.99-1.jsonl"), format!("\0\0\n{LINE}")).expect("written");
+        // Another run, another kind, no name of ours, nothing said.
+        for name in [
+            "7-2.12.99.jsonl",
+            "7-1.13.99.now",
+            "7-1.x.99.jsonl",
+            "7-1.14.jsonl",
+        ] {
+            fs::write(at(name), LINE).expect("written");
+        }
+        fs::write(at("7-1.15.99.jsonl"), head).expect("written");
+        // What is no file of this directory.
+        fs::write(at("elsewhere"), LINE).expect("written");
+        symlink(at("elsewhere"), at("7-1.16.99.jsonl")).expect("a link");
+        nix::unistd::mkfifo(&at("7-1.17.99.jsonl"), Mode::S_IRUSR).expect("a pipe");
+        fs::create_dir(at("7-1.18.99.jsonl")).expect("a directory");
+        assert_eq!(said(&spool), [(10, 2), (11, 1)]);
+        assert_eq!(spool.of_run("7-1")[0].process.rank, Some(3));
+    }
+
+    #[test]
+    fn a_huge_file_is_read_to_a_bound() {
+        let (home, spool) = spool();
+        let path = home.path().join("7-1.10.99.jsonl");
+        fs::write(&path, LINE.repeat(1_000_000)).expect("written");
+        assert_eq!(said(&spool), [(10, MOST_EVENTS)]);
+        fs::write(&path, "x".repeat(5 << 20)).expect("written");
+        assert_eq!(said(&spool), []);
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_is_not_read() {
+        let (home, spool) = spool();
+        fs::write(home.path().join("7-1.10.99.jsonl"), LINE).expect("written");
+        assert_eq!(said(&spool).len(), 1);
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).expect("opened up");
+        assert_eq!(said(&spool).len(), 0);
+        assert_eq!(said(&Spool::at(Path::new("/no/such/directory"))).len(), 0);
+    }
+
+    #[test]
+    fn what_is_read_is_not_read_again() {
+        let (home, spool) = spool();
+        let path = home.path().join("7-1.10.99.jsonl");
+        fs::write(&path, format!("{LINE}{{\"what\"")).expect("written");
+        let name = &spool.names()[0];
+        let mut from = 0;
+        assert_eq!(spool.lines(name, &mut from).len(), 1);
+        assert_eq!(spool.lines(name, &mut from).len(), 0);
+        fs::write(&path, format!("{LINE}{LINE}")).expect("written");
+        assert_eq!(spool.lines(name, &mut from).len(), 1);
+    }
+
+    #[test]
+    fn many_are_too_many() {
+        let (home, spool) = spool();
+        for pid in 0..MANY + 50 {
+            fs::write(home.path().join(format!("0.{pid}.1.jsonl")), LINE).expect("written");
+        }
+        fs::write(home.path().join("somebody elses"), LINE).expect("written");
+        spool.sweep();
+        assert_eq!(spool.names().len(), MANY);
+        assert!(home.path().join("somebody elses").exists());
+    }
+}

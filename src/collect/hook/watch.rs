@@ -1,0 +1,71 @@
+//! What is new in the spool since it was last looked at.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::line::Line;
+use super::spool::{Name, Spool};
+use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::model::event::HookEvent;
+use crate::model::process::ProcessKey;
+use crate::model::units::StartTicks;
+
+pub struct Watch {
+    spool: Option<Spool>,
+    proc_root: PathBuf,
+    /// How far each file was read.
+    read: HashMap<Name, u64>,
+    is_first: bool,
+}
+
+impl Watch {
+    /// Of this user's spool.
+    #[must_use]
+    pub fn new(proc_root: &Path) -> Self {
+        let spool = Spool::own();
+        if let Some(spool) = &spool {
+            spool.sweep();
+        }
+        Self {
+            spool,
+            proc_root: proc_root.to_owned(),
+            read: HashMap::new(),
+            is_first: true,
+        }
+    }
+
+    /// The events since the last call; at the first those of processes that still run, since what ended before is
+    /// nothing that this reader has seen.
+    pub fn news(&mut self) -> Vec<(ProcessKey, HookEvent)> {
+        let Some(spool) = &self.spool else {
+            return Vec::new();
+        };
+        let names = spool.names();
+        let mut news = Vec::new();
+        self.read.retain(|name, _| names.contains(name));
+        for name in names {
+            let is_past = self.is_first && !is_running(&self.proc_root, name.key);
+            let from = self.read.entry(name.clone()).or_default();
+            if spool.length(&name) <= *from {
+                continue;
+            }
+            for line in spool.lines(&name, from) {
+                if let Line::Event(event) = line
+                    && !is_past
+                {
+                    news.push((name.key, *event));
+                }
+            }
+        }
+        self.is_first = false;
+        news
+    }
+}
+
+fn is_running(proc_root: &Path, key: ProcessKey) -> bool {
+    let start = || -> std::io::Result<StartTicks> {
+        let file = StatFile::open(&proc_root.join(key.pid.to_string()).join("stat"))?;
+        Ok(file.read(&mut StatBuffer::new())?.start)
+    };
+    start().is_ok_and(|start| start == key.start)
+}

@@ -1,0 +1,736 @@
+//! The Python hook inside real Pythons: it tells what happened, and a program is as it would be without it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use gputop::model::event::Observation;
+
+use crate::commands::recorded;
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{Guarded, INTERVAL, command, gputop, wait_until};
+use crate::python;
+use crate::run::text;
+
+/// A package called torch, with as much in it as the hook knows of.
+pub const FRAMEWORKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hook");
+const HOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/hook");
+
+/// A user's directories, all empty at first.
+struct User {
+    home: TempDir,
+}
+
+impl User {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("runtime")).unwrap();
+        Self { home }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn spool(&self) -> PathBuf {
+        self.path("runtime/gputop/hook")
+    }
+
+    /// A file of this user's.
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn settle(&self, command: &mut Command) {
+        command
+            .env("HOME", self.home.path())
+            .env("XDG_RUNTIME_DIR", self.path("runtime"))
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null());
+        for name in [
+            "PYTHONPATH",
+            "RANK",
+            "SLURM_PROCID",
+            "GPUTOP_HOOK",
+            "GPUTOP_HOOK_SPOOL",
+        ] {
+            command.env_remove(name);
+        }
+    }
+
+    /// Python without the hook, with these directories on its path.
+    fn bare(&self, python: &Path, path: &[&str]) -> Command {
+        let mut command = Command::new(python);
+        self.settle(&mut command);
+        if !path.is_empty() {
+            command.env("PYTHONPATH", path.join(":"));
+        }
+        command
+    }
+
+    /// The same with the hook.
+    fn hooked(&self, python: &Path, path: &[&str]) -> Command {
+        let mut where_is_it = gputop(["hook", "path"]);
+        self.settle(&mut where_is_it);
+        let output = where_is_it.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let hook = text(&output.stdout).trim().to_owned();
+        let path: Vec<&str> = [hook.as_str()].iter().chain(path).copied().collect();
+        self.bare(python, &path)
+    }
+
+    /// `gputop run`, by default with the frameworks on the user's own path.
+    fn run(&self, args: &[&str]) -> Command {
+        let mut command = gputop(["run"]);
+        self.settle(&mut command);
+        command.env("PYTHONPATH", FRAMEWORKS).args(args);
+        command
+    }
+
+    /// What was written, the events of each process behind its first line.
+    fn told(&self) -> Vec<Value> {
+        let mut files: Vec<PathBuf> = fs::read_dir(self.spool())
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|kind| kind == "jsonl"))
+            .filter(|path| path.symlink_metadata().unwrap().is_file())
+            .collect();
+        files.sort();
+        let lines = |path: PathBuf| {
+            let status = fs::metadata(&path).unwrap();
+            assert_eq!(status.permissions().mode() & 0o777, 0o600);
+            let text = fs::read_to_string(&path).unwrap();
+            let lines: Vec<Value> = text
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect();
+            assert_eq!(lines[0]["what"], "process", "{text}");
+            lines
+        };
+        files.into_iter().flat_map(lines).collect()
+    }
+
+    fn events(&self) -> Vec<Value> {
+        let mut told = self.told();
+        told.retain(|line| line["what"] != "process");
+        told
+    }
+}
+
+/// As before its lines were broken.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The same code and the same output, with the hook and without.
+#[track_caller]
+fn assert_same(user: &User, python: &Path, path: &[&str], args: &[&str]) -> Output {
+    let bare = user.bare(python, path).args(args).output().unwrap();
+    let hooked = user.hooked(python, path).args(args).output().unwrap();
+    let told = |output: &Output| {
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        format!("{:?}\n{out}\n{err}", output.status.code())
+    };
+    assert_eq!(told(&bare), told(&hooked), "{} {args:?}", python.display());
+    hooked
+}
+
+#[test]
+fn the_files_are_read_by_python_3_8() {
+    for python in python::all() {
+        let code = "import ast, sys\nfor name in sys.argv[1:]: ast.parse(open(name).read(), name, feature_version=(3, 8))";
+        let files = ["sitecustomize.py", "gputop_hook.py"].map(|file| format!("{HOOK}/{file}"));
+        let output = Command::new(python)
+            .args(["-I", "-c", code])
+            .args(files)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn an_exception_is_told_with_its_place() {
+    for python in python::all() {
+        let user = User::new();
+        let program = user.write("train.py", "def f(d):\n    return d['labels']\n\nf({})\n");
+        let output = assert_same(&user, python, &[], &[program.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1));
+        let told = user.told();
+        assert_eq!(told.len(), 2, "{told:?}");
+        let event = &told[1];
+        assert_eq!(event["type"], "KeyError");
+        assert_eq!(event["message"], "'labels'");
+        assert_eq!(
+            (&event["line"], &event["where"]),
+            (&2.into(), &"program".into())
+        );
+        assert_eq!(event["traceback"], text(&output.stderr));
+        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+        if scope.is_ok_and(|scope| scope.trim() == "1") {
+            assert_eq!(told[0]["ptracer"], "given");
+        }
+        assert_eq!(
+            fs::metadata(user.spool()).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+    }
+}
+
+#[test]
+fn a_program_that_ends_well_leaves_nothing() {
+    for python in python::all() {
+        let user = User::new();
+        for code in [
+            "pass",
+            "import sys; sys.exit(3)",
+            "import os; os._exit(4)",
+            "import torch",
+        ] {
+            assert_same(&user, python, &[FRAMEWORKS], &["-c", code]);
+        }
+        assert!(!user.spool().exists());
+    }
+}
+
+#[test]
+fn the_program_sees_what_it_would_see_without() {
+    let look = "import sys, os; print(sys.path, sys.argv, sorted(m for m in sys.modules if 'custom' in m)); \
+                print(os.environ.get('PYTHONPATH', '').split(':')[-2:])";
+    for python in python::all() {
+        let user = User::new();
+        let own = user.write(
+            "own/sitecustomize.py",
+            "print('mine', __name__, __file__)\n",
+        );
+        let own = own.parent().unwrap().to_str().unwrap().to_owned();
+        assert_same(&user, python, &[&own, "/b"], &["-c", look]);
+        assert_same(&user, python, &["/a", "/b"], &["-c", look]);
+        for ways in ["-S", "-E", "-I", "-s", "-B"] {
+            let bare = user
+                .bare(python, &["/a"])
+                .args([ways, "-c", "import sys; print(sys.path)"])
+                .output()
+                .unwrap();
+            let hooked = user
+                .hooked(python, &["/a"])
+                .args([
+                    ways,
+                    "-c",
+                    "import sys; print([p for p in sys.path if 'gputop' not in p])",
+                ])
+                .output()
+                .unwrap();
+            assert_eq!(text(&bare.stdout), text(&hooked.stdout), "{ways}");
+        }
+        // A child has it too.
+        let child = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', 'raise OSError(5)']))";
+        assert_same(&user, python, &[], &["-c", child]);
+        assert_eq!(user.events().len(), 1);
+        assert_eq!(user.events()[0]["type"], "OSError");
+    }
+}
+
+#[test]
+fn a_sitecustomize_that_fails_is_told_by_python_itself() {
+    for python in python::all() {
+        for (n, fails) in [
+            "raise ValueError('mine')",
+            "import no_such_module",
+            "import sys; sys.exit(7)",
+            "raise ImportError('x', name='sitecustomize')",
+            "this is no Python",
+            "raise KeyboardInterrupt",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let user = User::new();
+            let own = user.write(&format!("own{n}/sitecustomize.py"), fails);
+            let own = own.parent().unwrap().to_str().unwrap().to_owned();
+            let bare = user
+                .bare(python, &[&own])
+                .args(["-c", "print('on')"])
+                .output()
+                .unwrap();
+            let hooked = user
+                .hooked(python, &[&own])
+                .args(["-c", "print('on')"])
+                .output()
+                .unwrap();
+            assert_eq!(bare.status, hooked.status, "{fails}");
+            assert_eq!(bare.stdout, hooked.stdout, "{fails}");
+            // A traceback through site.py, as after Ctrl-C, names the way the import took.
+            if !fails.contains("exit") && !fails.contains("Interrupt") {
+                assert_eq!(text(&bare.stderr), text(&hooked.stderr), "{fails}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_old_python_is_left_alone() {
+    for name in ["python2.7", "python3.6", "python3.7"] {
+        let user = User::new();
+        let is_there = Command::new(name).args(["-c", ""]).output();
+        if is_there.is_ok_and(|output| output.status.success()) {
+            let look = "import sys; print([m for m in sys.modules if 'gputop' in m], sys.path); raise OSError(5)";
+            assert_same(&user, Path::new(name), &["/a"], &["-c", look]);
+        }
+    }
+}
+
+#[test]
+fn threads_and_children_tell_of_themselves() {
+    let program = "import json, os, sys, threading, multiprocessing\n\
+        def fail(what): raise RuntimeError(what)\n\
+        if __name__ == '__main__':\n\
+        \x20   thread = threading.Thread(target=fail, args=('thread',)); thread.start(); thread.join()\n\
+        \x20   for way in ('fork', 'spawn', 'forkserver'):\n\
+        \x20       child = multiprocessing.get_context(way).Process(target=fail, args=(way,))\n\
+        \x20       child.start(); child.join(); assert child.exitcode == 1\n\
+        \x20   if os.fork() == 0: fail('bare fork')\n\
+        \x20   os.wait()\n\
+        \x20   fail('program')\n";
+    for python in python::all() {
+        let user = User::new();
+        let program = user.write("many.py", program);
+        let output = user.hooked(python, &[]).arg(&program).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        let mut told: Vec<(String, String)> = user
+            .events()
+            .iter()
+            .map(|event| {
+                (
+                    event["message"].as_str().unwrap().into(),
+                    event["where"].as_str().unwrap().into(),
+                )
+            })
+            .collect();
+        told.sort();
+        let expected = [
+            ("bare fork", "program"),
+            ("fork", "multiprocessing"),
+            ("forkserver", "multiprocessing"),
+            ("program", "program"),
+            ("spawn", "multiprocessing"),
+            ("thread", "thread"),
+        ];
+        assert_eq!(
+            told,
+            expected.map(|(a, b)| (a.to_owned(), b.to_owned())),
+            "{}",
+            text(&output.stderr)
+        );
+        let files = fs::read_dir(user.spool()).unwrap().count();
+        assert_eq!(files, 5, "a file for each process");
+    }
+}
+
+#[test]
+fn a_hook_that_the_program_took_over_loses_nothing() {
+    for python in python::all() {
+        let user = User::new();
+        let code = "import sys; sys.excepthook = lambda *a: print('mine', file=sys.stderr)\nraise KeyError(1)";
+        assert_same(&user, python, &[], &["-c", code]);
+        assert_eq!(user.events().len(), 1);
+    }
+}
+
+const FAILS: &str = "import torch\n\
+    def step(): torch.empty(2 << 30)\n\
+    optimizer = torch.optim.Optimizer()\n\
+    for _ in range(3): optimizer.step()\n\
+    optimizer.work = step\n\
+    optimizer.step()\n";
+
+#[test]
+fn an_out_of_memory_error_is_told_with_what_the_allocator_held() {
+    for python in python::all() {
+        let user = User::new();
+        let program = user.write("train.py", FAILS);
+        assert_same(&user, python, &[FRAMEWORKS], &[program.to_str().unwrap()]);
+        let events = user.events();
+        let what: Vec<&Value> = events.iter().map(|event| &event["what"]).collect();
+        assert_eq!(what, ["oom", "exception"]);
+        let oom = &events[0];
+        assert_eq!(oom["largest_free_block"], 614u64 << 20);
+        assert_eq!(oom["largest_free_block_other_streams"], 512u64 << 20);
+        assert_eq!(oom["allocated_bytes"]["current"], 15_139_762_176u64);
+        assert_eq!(oom["steps"], serde_json::json!({"begun": 4, "done": 3}));
+        assert_eq!(oom["frames"][0]["line"], 2);
+        let large = &oom["pools"][0];
+        assert_eq!(
+            (&large["pool"], &large["segments"]),
+            (&"large".into(), &3.into())
+        );
+        assert_eq!(large["free_bytes"], (614u64 + 100 + 400 + 512) << 20);
+        assert_eq!(large["awaiting_free_bytes"], 1000u64 << 20);
+        // The text says 2.00 GiB of what the observer was told.
+        assert_eq!(oom["requested_bytes"], 2u64 << 30);
+        assert_eq!(user.told()[0]["torch"], "2.11.0+pretended");
+    }
+}
+
+#[test]
+fn a_program_that_lives_on_running_out_of_memory_is_bounded() {
+    let code = "import torch\n\
+        for n in range(3000):\n\
+        \x20   try: torch.empty(2 << 30)\n\
+        \x20   except torch.OutOfMemoryError: pass\n\
+        raise KeyError('at the end')";
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let output = user
+        .hooked(python, &[FRAMEWORKS])
+        .args(["-c", code])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let events = user.events();
+    assert!((10..3000).contains(&events.len()), "{}", events.len());
+    assert_eq!(events.last().unwrap()["message"], "'at the end'");
+    let size: u64 = fs::read_dir(user.spool())
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len())
+        .sum();
+    assert!(size <= 256 << 10, "{size}");
+}
+
+#[test]
+fn an_observer_that_goes_wrong_changes_nothing() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    for broken in [
+        "torch.cuda.memory_snapshot = lambda: 1 / 0",
+        "torch.cuda.memory_snapshot = lambda: [{}, 3]",
+        "torch.cuda.memory_stats = None",
+        "del torch.cuda.current_stream",
+        "import sys; sys.modules['json'] = None",
+        "import os; os.write = None",
+        "import sys; del sys.modules['torch']",
+    ] {
+        let user = User::new();
+        let code = format!("import torch\n{broken}\ntorch.empty(2 << 30)");
+        let output = assert_same(&user, python, &[FRAMEWORKS], &["-c", &code]);
+        assert!(
+            text(&output.stderr).contains("Tried to allocate 2.00 GiB"),
+            "{broken}"
+        );
+    }
+}
+
+#[test]
+fn a_spool_that_cannot_be_trusted_is_not_written() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let fails = ["-c", "raise KeyError('labels')"];
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = |user: &User| {
+        fs::create_dir_all(user.spool().parent().unwrap()).unwrap();
+        symlink(elsewhere.path(), user.spool()).unwrap();
+    };
+    let file = |user: &User| drop(user.write("runtime/gputop/hook", "a file"));
+    let open = |user: &User| {
+        fs::create_dir_all(user.spool()).unwrap();
+        fs::set_permissions(user.spool(), fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    let full = |user: &User| {
+        for n in 0..512 {
+            user.write(&format!("runtime/gputop/hook/{n}"), "");
+        }
+        fs::set_permissions(user.spool(), fs::Permissions::from_mode(0o700)).unwrap();
+    };
+    let cases: [(&str, &dyn Fn(&User)); 4] = [
+        ("link", &link),
+        ("file", &file),
+        ("open", &open),
+        ("full", &full),
+    ];
+    for (name, prepare) in cases {
+        let user = User::new();
+        prepare(&user);
+        assert_same(&user, python, &[], &fails);
+        assert!(user.spool().is_file() || user.events().is_empty(), "{name}");
+    }
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_name_that_somebody_took_is_not_followed() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let code = "import os\n\
+        start = open('/proc/self/stat').read().rsplit(')', 1)[1].split()[19]\n\
+        folder = os.environ['XDG_RUNTIME_DIR'] + '/gputop/hook'\n\
+        os.makedirs(folder, 0o700)\n\
+        name = '%s/0.%d.%s' % (folder, os.getpid(), start)\n\
+        os.mkfifo(name + '.jsonl'); os.symlink('/dev/stdout', name + '-1.jsonl')\n\
+        raise KeyError('labels')";
+    assert_eq!(
+        user.hooked(python, &[])
+            .args(["-c", code])
+            .output()
+            .unwrap()
+            .status
+            .code(),
+        Some(1)
+    );
+    let events = user.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+}
+
+#[test]
+fn it_can_be_turned_off() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let mut command = user.hooked(python, &[]);
+    command
+        .args(["-c", "raise KeyError(1)"])
+        .env("GPUTOP_HOOK", "0")
+        .output()
+        .unwrap();
+    assert!(!user.spool().exists());
+}
+
+#[test]
+fn run_explains_with_what_the_hook_measured() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let program = user.write("train.py", FAILS);
+    let args = [python.to_str().unwrap(), program.to_str().unwrap()];
+    // What the program says goes into a pipe, which nobody but its reader reads.
+    let output = user.run(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let (own, explained) = said.split_once("\n\n").unwrap_or_else(|| panic!("{said}"));
+    let bare = user
+        .bare(python, &[FRAMEWORKS])
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert_eq!(own.trim_end(), text(&bare.stderr).trim_end());
+    assert!(explained.contains("FRAGMENTED MEMORY"), "{said}");
+    assert!(
+        unwrapped(explained)
+            .contains("largest hole 614.00 MiB, measured at the failure by the hook"),
+        "{said}"
+    );
+    assert!(!explained.contains("NEED  The largest hole"), "{said}");
+    assert!(explained.contains("train.py:2"), "{said}");
+    // The same with a log to read: the log is quoted, the hook measured.
+    let log = fs::File::create(user.path("log")).unwrap();
+    user.run(&args).stderr(log).output().unwrap();
+    let said = fs::read_to_string(user.path("log")).unwrap();
+    assert!(said.contains("SAID  ") && said.contains("/log:"), "{said}");
+    assert!(
+        unwrapped(&said).contains("measured at the failure by the hook"),
+        "{said}"
+    );
+    // Without it nothing is known.
+    let args = ["--no-hook", args[0], args[1]];
+    let output = user.run(&args).output().unwrap();
+    assert_eq!(text(&output.stderr), text(&bare.stderr));
+}
+
+#[test]
+fn run_says_nothing_of_an_exception_that_is_no_gpus() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    for code in [
+        "raise KeyError('labels')",
+        "import sys; sys.exit(3)",
+        "pass",
+    ] {
+        let args = [python.to_str().unwrap(), "-c", code];
+        let watched = user.run(&args).output().unwrap();
+        let bare = user
+            .bare(python, &[FRAMEWORKS])
+            .args(["-c", code])
+            .output()
+            .unwrap();
+        assert_eq!(watched.status, bare.status);
+        assert_eq!(text(&watched.stderr), text(&bare.stderr));
+    }
+}
+
+#[test]
+fn run_keeps_the_users_own_path_in_its_order() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let look =
+        "import os, sys; print(sys.path[1:3]); print(os.environ['PYTHONPATH'].split(':')[1:])";
+    let mut command = user.run(&[python.to_str().unwrap(), "-c", look]);
+    let output = command.env("PYTHONPATH", "/b:/a").output().unwrap();
+    assert_eq!(text(&output.stdout), "['/b', '/a']\n['/b', '/a']\n");
+    // Where the hook's files cannot be written the command runs without.
+    let mut command = user.run(&[
+        python.to_str().unwrap(),
+        "-c",
+        "import os; print('GPUTOP_HOOK_RUN' in os.environ)",
+    ]);
+    for name in [
+        "XDG_CACHE_HOME",
+        "XDG_STATE_HOME",
+        "XDG_RUNTIME_DIR",
+        "HOME",
+    ] {
+        command.env(name, "/dev/null");
+    }
+    assert_eq!(text(&command.output().unwrap().stdout), "False\n");
+}
+
+#[test]
+fn a_trace_of_allocations_is_kept_and_named() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let program = user.write("train.py", FAILS);
+    let args = [
+        "--trace-allocs",
+        python.to_str().unwrap(),
+        program.to_str().unwrap(),
+    ];
+    let said = text(&user.run(&args).output().unwrap().stderr);
+    let traces: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("gputop: allocation trace: "))
+        .collect();
+    assert_eq!(traces.len(), 2, "{said}");
+    let load = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb'))['settings'])";
+    for trace in traces {
+        let output = Command::new(python)
+            .args(["-I", "-c", load, trace])
+            .output()
+            .unwrap();
+        assert_eq!(
+            text(&output.stdout),
+            "('all', None, 100000)\n",
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn where_nobody_may_read_it_tells_its_statistics() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let code = "import glob, os, time, torch\n\
+        torch.cuda._lazy_init()\n\
+        while not [p for p in glob.glob(os.environ['XDG_RUNTIME_DIR'] + '/gputop/hook/*.now') if os.path.getsize(p)]: \
+            time.sleep(0.01)";
+    let output = user
+        .hooked(python, &[FRAMEWORKS])
+        .args(["-c", code])
+        .env("GPUTOP_HOOK_STATISTICS", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let file = fs::read_dir(user.spool())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let now: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(now["allocators"][0]["framework"], "torch");
+    assert_eq!(
+        now["allocators"][0]["allocated_bytes"]["current"],
+        15_139_762_176u64
+    );
+}
+
+#[test]
+fn a_cell_that_fails_is_told_once() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let code = "import IPython\n\
+        def first(): import torch\n\
+        for cell in (first, lambda: 1 / 0, lambda: None): IPython.get_ipython().run_cell(cell)";
+    let output = user
+        .hooked(python, &[FRAMEWORKS])
+        .args(["-c", code])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let events = user.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (&events[0]["type"], &events[0]["where"]),
+        (&"ZeroDivisionError".into(), &"cell".into())
+    );
+}
+
+#[test]
+fn a_dashboard_hears_of_it() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let program = user.write("train.py", FAILS);
+    let fails = || {
+        let mut command = user.hooked(python, &[FRAMEWORKS]);
+        command.arg(&program).output().unwrap();
+    };
+    // What ended before it looked is nothing that it saw.
+    fails();
+    let fake = FakeNvml::h200s(1, "");
+    let file = user.path("recording.gpt.zst");
+    let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
+    record
+        .arg(&file)
+        .env("XDG_RUNTIME_DIR", user.path("runtime"))
+        .stderr(Stdio::null());
+    let _record = Guarded(record.spawn().unwrap());
+    wait_until("two frames", || {
+        let lines = recorded(&file);
+        lines.iter().filter(|line| line.frame.is_some()).count() >= 2
+    });
+    fails();
+    let heard = || {
+        let lines = recorded(&file).into_iter();
+        let events = lines.filter_map(|line| line.event);
+        let hook = events.filter_map(|event| match event.observation {
+            Observation::Hook(hook) => Some((event.process, hook)),
+            _ => None,
+        });
+        hook.collect::<Vec<_>>()
+    };
+    wait_until("both events", || heard().len() >= 2);
+    let heard = heard();
+    let what: Vec<&str> = heard.iter().map(|(_, hook)| hook.what.as_str()).collect();
+    assert_eq!(what, ["oom", "exception"]);
+    assert!(heard.iter().all(|(process, _)| process.is_some()));
+    let oom = heard[0].1.oom.as_deref().unwrap();
+    assert_eq!(oom.largest_free_block.unwrap().0, 614 << 20);
+}

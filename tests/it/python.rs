@@ -1,0 +1,48 @@
+//! The Pythons of this machine, for tests of what runs inside one.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Every one from 3.8 on that can be started, `python3` first. None: the test is skipped, or fails where nothing may
+/// be.
+pub fn all() -> &'static [PathBuf] {
+    static ALL: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    let all = ALL.get_or_init(find);
+    let is_required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
+    assert!(
+        !(all.is_empty() && is_required),
+        "there is no python3 here: install one, or unset GPUTOP_TEST_REQUIRE"
+    );
+    all
+}
+
+fn find() -> Vec<PathBuf> {
+    let mut names = vec!["python3".to_owned()];
+    names.extend((8..=15).map(|minor| format!("python3.{minor}")));
+    let mut found = Vec::new();
+    for name in names {
+        if let Some(path) = executable(&name)
+            && !found.contains(&path)
+        {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// What it says of itself: a shim in front of it would have an environment of its own.
+fn executable(name: &str) -> Option<PathBuf> {
+    let said = Command::new(name)
+        .args([
+            "-I",
+            "-c",
+            "import sys; sys.version_info < (3, 8) and sys.exit(1); print(sys.executable)",
+        ])
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let path = String::from_utf8(said.stdout).ok()?;
+    let path = PathBuf::from(path.trim());
+    (said.status.success() && path.is_absolute()).then_some(path)
+}
