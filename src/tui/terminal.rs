@@ -86,7 +86,7 @@ impl Terminal {
     /// # Errors
     /// When standard output went away.
     pub fn print(&mut self, sequence: &str) -> io::Result<()> {
-        execute!(self.inner.backend_mut(), Print(sequence))
+        execute!(self.inner.backend_mut().0, Print(sequence))
     }
 
     /// # Errors

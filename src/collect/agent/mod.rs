@@ -39,7 +39,7 @@ use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
 use crate::model::pool::{Pool, PoolMap, Pools};
-use crate::model::process::ProcessKey;
+use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::StackWhy;

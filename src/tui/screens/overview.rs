@@ -503,7 +503,11 @@ impl Screen for Overview {
         if is_small(body) {
             return None;
         }
-        Self::layout(app, GpuRow::of_frame(&app.frame).len(), body).chart
+        let rows = GpuRow::of_frame(&app.frame).len();
+        match self.layout(app, rows, body).below? {
+            Below::Chart(rows) => Some(rows),
+            Below::Memory(rows) => self.memory.as_ref()?.charts(app, rows),
+        }
     }
 
     fn click(&mut self, app: &App, place: Position, body: Rect) -> Hit {
