@@ -230,7 +230,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 /// The whole lines of a recording, also of one that is cut off.
-fn recorded(file: &Path) -> Vec<Line> {
+pub fn recorded(file: &Path) -> Vec<Line> {
     let bytes = fs::read(file).unwrap_or_default();
     let mut text = Vec::new();
     if let Ok(mut decoder) = zstd::stream::read::Decoder::new(&bytes[..]) {
