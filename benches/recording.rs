@@ -131,7 +131,7 @@ impl Maps {
             self.spent.push(before.elapsed());
             self.rounds.wrote(recorder.bytes() - bytes);
             self.bytes += recorder.bytes() - bytes;
-            request = Some(self.rounds.next());
+            request = Some(self.rounds.ask_next());
         }
     }
 }

@@ -103,9 +103,9 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
                 let before = recorder.bytes();
                 recorder.map(&map)?;
                 rounds.wrote(recorder.bytes() - before);
-                source.send(rounds.next());
+                source.send(rounds.ask_next());
             }
-            Some(Update::NoMap(pool, _)) if rounds.answered(pool) => source.send(rounds.next()),
+            Some(Update::NoMap(pool, _)) if rounds.answered(pool) => source.send(rounds.ask_next()),
             Some(_) => {}
             None => break,
         }

@@ -149,7 +149,7 @@ impl Rounds {
         self.wait_or_ask()
     }
 
-    /// Whether this map was asked for and is to be recorded; then [`next`](Self::next) is asked for.
+    /// Whether this map was asked for and is to be recorded; then [`ask_next`](Self::ask_next) is asked for.
     pub fn takes(&mut self, map: &PoolMap) -> bool {
         self.answered((map.process, map.ordinal))
     }
@@ -170,7 +170,7 @@ impl Rounds {
     }
 
     /// After an answer: the next pool, or that none is wanted any more.
-    pub fn next(&mut self) -> Request {
+    pub fn ask_next(&mut self) -> Request {
         let next = self.queue.pop_front();
         self.asked = next.map(|key| (key, 0));
         Request::Map(next)
@@ -190,7 +190,7 @@ impl Rounds {
                 None
             }
             None if self.queue.is_empty() => None,
-            _ => Some(self.next()),
+            _ => Some(self.ask_next()),
         }
     }
 }
@@ -252,7 +252,7 @@ mod tests {
                 ..PoolMap::default()
             }));
             rounds.wrote(bytes);
-            request = Some(rounds.next());
+            request = Some(rounds.ask_next());
         }
         pids
     }
@@ -327,6 +327,6 @@ mod tests {
         rounds.frame(&frame(0, vec![pool(1, 9, 0), pool(2, 9, 0)]));
         rounds.frame(&frame(1, vec![pool(1, 9, 0)]));
         assert!(rounds.answered((pool(1, 0, 0).process, 0)));
-        assert_eq!(rounds.next(), Request::Map(None));
+        assert_eq!(rounds.ask_next(), Request::Map(None));
     }
 }

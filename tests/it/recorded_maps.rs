@@ -35,12 +35,11 @@ fn want(seen: &mut Seen, pool: PoolKey) -> Option<Result<Arc<PoolMap>, Missing>>
 
 /// The newest that was said of maps.
 fn told(seen: &Seen) -> Option<Result<Arc<PoolMap>, Missing>> {
-    let maps = seen.updates.iter().filter_map(|update| match update {
+    seen.updates.iter().rev().find_map(|update| match update {
         Update::Map(map) => Some(Ok(Arc::clone(map))),
         Update::NoMap(_, why) => Some(Err(why.clone())),
         _ => None,
-    });
-    maps.last()
+    })
 }
 
 /// Half a second after this frame.
@@ -66,10 +65,9 @@ fn recording(frames: u64, with_maps: impl Fn(u64) -> bool) -> (Vec<u8>, Vec<Pool
     (recorder.finish().unwrap(), maps)
 }
 
-/// Forward to this frame, one by one.
-fn step(seen: &mut Seen, to: u64) -> Option<Result<Arc<PoolMap>, Missing>> {
-    let from = seen.last_frame();
-    seen.ask(Play::Step((to - from).try_into().unwrap()));
+/// So many frames on, to this one.
+fn step(seen: &mut Seen, by: i32, to: u64) -> Option<Result<Arc<PoolMap>, Missing>> {
+    seen.ask(Play::Step(by));
     seen.position(|position| position.now == moment(to));
     told(seen)
 }
@@ -86,18 +84,16 @@ fn a_map_comes_back_as_it_was_with_the_frame_behind_it() {
     for (rank, map) in RANKS.into_iter().zip(&maps) {
         let mut seen = start(bytes.clone(), PAUSED);
         seen.position(|_| true);
-        seen.go(Play::Start);
         let why = want(&mut seen, pool(rank)).unwrap().unwrap_err();
-        seen.go(Play::Start);
         assert!(
             why.to_string().contains("no map of this pool up to here"),
             "{why}"
         );
-        assert!(step(&mut seen, 3).is_none(), "it was taken behind it");
-        let read = step(&mut seen, 4).unwrap().unwrap();
+        assert!(step(&mut seen, 3, 3).is_none(), "it was taken behind it");
+        let read = step(&mut seen, 1, 4).unwrap().unwrap();
         assert!(*read == *map, "not the map that was written");
         assert!(map.segments.len() > 300, "{}", map.segments.len());
-        assert!(step(&mut seen, 5).is_none(), "once");
+        assert!(step(&mut seen, 1, 5).is_none(), "once");
     }
 }
 
@@ -275,7 +271,7 @@ fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
             recorder.map(&map).unwrap();
             rounds.wrote(recorder.bytes() - before);
             (bytes, count) = (bytes + recorder.bytes() - before, count + 1);
-            request = Some(rounds.next());
+            request = Some(rounds.ask_next());
         }
     }
     assert_eq!(count, 80, "each minute, as long as there is space");
@@ -294,5 +290,98 @@ fn with_pools(frame: &Frame, trainers: &[Trainer]) -> Frame {
             ..Pools::default()
         }),
         ..Frame::default()
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod by_command {
+    use std::path::Path;
+
+    use gputop::model::pool::PoolMap;
+    use gputop::source::wire::Line;
+
+    use crate::commands::recorded;
+    use crate::fake_nvml::FakeNvml;
+    use crate::machine::{Guarded, INTERVAL, command, is_host, wait_until};
+    use crate::terminal::Launch;
+    use crate::torch_target::Target;
+
+    fn maps(file: &Path) -> Vec<PoolMap> {
+        let maps = recorded(file).into_iter().filter_map(|line: Line| line.map);
+        maps.map(|map| map.read().unwrap()).collect()
+    }
+
+    /// A process with the allocator of the dump on the GPU of a pretended machine.
+    fn machine() -> (Target, FakeNvml) {
+        let dump = "tests/data/torch/2.6.0/mixed.dump.zst";
+        let target = Target::start(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dump));
+        let process = format!(
+            "[[process]]\npid = {}\ngpu = 0\nused = \"9 GiB\"\n",
+            target.pid()
+        );
+        let fake = FakeNvml::new(&format!("[[gpu]]\n{process}"));
+        (target, fake)
+    }
+
+    fn record(fake: &FakeNvml, file: &Path, maps: &[&str]) -> Guarded {
+        let mut record = command(fake, ["record", "-i", INTERVAL, "-o"]);
+        record
+            .arg(file)
+            .args(maps)
+            .stderr(std::process::Stdio::null());
+        Guarded(record.spawn().unwrap())
+    }
+
+    #[test]
+    fn record_writes_the_maps_and_the_memory_screen_of_its_replay_shows_them() {
+        if !is_host() {
+            return;
+        }
+        let (target, fake) = machine();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("maps.gpt.zst");
+        let mut recorder = record(&fake, &file, &["--maps", "1s"]);
+        // The dump has two devices in use, and each is asked for in every round.
+        wait_until("two rounds", || maps(&file).len() >= 4);
+        recorder.0.kill().unwrap();
+        recorder.0.wait().unwrap();
+        let ordinals: Vec<u32> = maps(&file).iter().map(|map| map.ordinal).take(4).collect();
+        assert_eq!(ordinals, [0, 1, 0, 1]);
+        assert!(
+            maps(&file)
+                .iter()
+                .all(|map| map.process.pid == target.pid())
+        );
+
+        let replay = |file: &Path| {
+            let replay = Launch::gputop()
+                .args(["replay", "--speed", "64"])
+                .args([file]);
+            let terminal = replay.size(40, 120).start();
+            terminal.wait_text("at its end");
+            terminal.send("M");
+            terminal
+        };
+        let terminal = replay(&file);
+        terminal.wait_text("MAP  cell");
+        terminal.wait_text("IDLE BLOCKS");
+        terminal.wait_text("exact, read ");
+        // The first frame was before the first map.
+        terminal.send("0p");
+        terminal.wait_text("holds no map of this pool up to here");
+        terminal.send("q");
+
+        let without = folder.path().join("without.gpt.zst");
+        let mut recorder = record(&fake, &without, &["--maps", "off"]);
+        let frames = || {
+            recorded(&without)
+                .iter()
+                .filter(|l| l.frame.is_some())
+                .count()
+        };
+        wait_until("five frames", || frames() >= 8);
+        recorder.0.kill().unwrap();
+        assert_eq!(maps(&without), []);
+        replay(&without).wait_text("the recording holds no maps");
     }
 }

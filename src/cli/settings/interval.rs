@@ -31,14 +31,14 @@ pub fn maps_argument(text: &str) -> Result<Every, String> {
     }
     let span: SignedDuration = text.parse().map_err(|_| {
         format!(
-            "`{}` is no time; write 1m, 10s, or off for no maps",
+            "`{}` is no time; write 1m or 10s, or off for no maps",
             quoted(text)
         )
     })?;
     match u64::try_from(span.as_millis()) {
         Ok(ms @ 1_000..=86_400_000) => Ok(Every::Period(Millis(ms))),
         _ => Err(format!(
-            "a time of {text} between maps is out of range; from 1s to 24h, or off for none"
+            "a time of {text} between maps is out of range; from 1s to 24h, or off for no maps"
         )),
     }
 }
@@ -58,6 +58,17 @@ mod tests {
                 error.contains("write 1s") || error.contains("from 100ms"),
                 "{wrong}: {error}"
             );
+        }
+    }
+
+    #[test]
+    fn the_time_between_maps_is_bounded_and_may_be_never() {
+        assert_eq!(maps_argument("1m"), Ok(Every::Period(Millis(60_000))));
+        assert_eq!(maps_argument("off"), Ok(Every::Never));
+        assert_eq!(maps_argument("0"), Ok(Every::Never));
+        for wrong in ["", "never", "10", "0s", "-1m", "500ms", "25h"] {
+            let error = maps_argument(wrong).expect_err(wrong);
+            assert!(error.contains("off for no"), "{wrong}: {error}");
         }
     }
 }
