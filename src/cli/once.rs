@@ -11,6 +11,7 @@ use super::{print, runtime, top};
 use crate::export;
 use crate::model::document::Document;
 use crate::model::frame::Frame;
+use crate::model::gpu::UnattributedCause;
 use crate::model::host::Hello;
 use crate::model::reading::Reason;
 use crate::model::units::Millis;
@@ -92,6 +93,8 @@ fn is_complete(frame: &Frame, frames: u32) -> bool {
         .iter()
         .flat_map(|p| &*p.list)
         .any(|p| p.cpu.why().is_some_and(|why| why.reason == Reason::NotRead));
+    let mut unattributed = frame.gpus.iter().flat_map(|gpu| &gpu.unattributed);
+    let waits = waits || unattributed.any(|part| part.cause == UnattributedCause::NotRead);
     frames >= 2 && (!waits || frames > 5)
 }
 

@@ -360,6 +360,8 @@ pub enum UnattributedCause {
     HeldOpen,
     /// The MPS server runs, whose clients are not all listed.
     MpsServer,
+    /// Nobody has looked yet: the next frame tells.
+    NotRead,
     /// Nothing that was seen tells.
     #[default]
     #[serde(other)]

@@ -14,7 +14,9 @@ use crate::model::units::Bytes;
 
 /// Sizes in GiB with one decimal, as the headings of the overview promise; small ones say their unit.
 pub fn gib(bytes: Bytes) -> String {
-    if bytes.0 >= Bytes::mib(52).0 || bytes.0 == 0 {
+    // What a group of thousands holds together would not fit its column.
+    let fits = bytes < Bytes::gib(10_000);
+    if fits && (bytes >= Bytes::mib(52) || bytes.0 == 0) {
         format!("{:.1}", bytes.as_gib())
     } else {
         bytes.short()

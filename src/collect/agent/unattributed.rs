@@ -27,7 +27,7 @@ pub struct Seen<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
     pub pools: &'a Pools,
-    /// Not there until they were looked for.
+    /// Not there before they were looked for.
     pub leftovers: Option<&'a [Leftover]>,
     pub peaks: &'a std::collections::HashMap<ProcessKey, Peak>,
 }
@@ -36,7 +36,9 @@ pub struct Seen<'a> {
 pub fn is_worth_a_look(gpu: &Gpu, processes: &[Process]) -> bool {
     let missing =
         account(gpu).is_some_and(|split| split.unattributed >= LEAST && !split.processes_unknown);
-    missing || listed(gpu).any(|entry| facts(entry, processes).is_some_and(is_zombie))
+    // By PID: an entry that has just come is not tied to a process yet.
+    let is_dead = |pid| processes.iter().any(|p| p.key.pid == pid && is_zombie(p));
+    missing || listed(gpu).any(|entry| is_dead(entry.pid))
 }
 
 /// The parts of the GPU's memory that belong to no living process here; none where all of it does.
@@ -138,11 +140,15 @@ fn listed_zombies(gpu: &Gpu, seen: &Seen<'_>) -> Vec<Unattributed> {
         .filter(|(_, process)| is_zombie(process))
         .map(|(entry, process)| {
             let (bytes, pids) = held(std::iter::once(entry));
-            let known = seen.leftovers.into_iter().flatten();
-            let threads = known
-                .filter(|leftover| leftover.pid == entry.pid)
-                .find_map(Leftover::threads);
-            let sentence = ended_sentence(bytes, entry.pid, &process.name, threads);
+            let (pid, name) = (entry.pid, &process.name);
+            let Some(leftovers) = seen.leftovers else {
+                let sentence = format!(
+                    "{bytes} are held for PID {pid} ({name}), a zombie; whether threads of it live is being looked for."
+                );
+                return part(bytes, UnattributedCause::NotRead, pids, sentence);
+            };
+            let mut its = leftovers.iter().filter(|leftover| leftover.pid == pid);
+            let sentence = ended_sentence(bytes, pid, name, its.find_map(Leftover::threads));
             part(bytes, UnattributedCause::Zombie, pids, sentence)
         })
         .collect()
@@ -175,10 +181,21 @@ fn ended_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) ->
 /// What no entry of the driver's list claims.
 fn unclaimed(gpu: &Gpu, seen: &Seen<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
-    let (bytes, leftovers) = (split.unattributed, seen.leftovers?);
+    let bytes = split.unattributed;
     if bytes < LEAST {
         return None;
     }
+    let Some(leftovers) = seen.leftovers else {
+        let sentence = format!(
+            "{bytes} are used by no process that the driver lists; who else holds them is being looked for."
+        );
+        return Some(part(
+            bytes,
+            UnattributedCause::NotRead,
+            Vec::new(),
+            sentence,
+        ));
+    };
     let minor = gpu.board.minor.get();
     let here = |leftover: &&Leftover| minor.is_some_and(|minor| leftover.minors.contains(&minor));
     let was_here = |leftover: &&Leftover| {

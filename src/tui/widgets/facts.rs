@@ -92,8 +92,7 @@ pub fn draw(
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    let columns = (area.width / least.max(1)).max(1);
-    let width = area.width / columns;
+    let (columns, width) = columns_of(area.width, least);
     let height = usize::from(area.height);
     for (i, line) in lines
         .iter()
@@ -103,16 +102,23 @@ pub fn draw(
     {
         let column = u16::try_from(i / height.max(1)).unwrap_or(0);
         let row = u16::try_from(i % height.max(1)).unwrap_or(0);
-        let x = area.x + column * width;
-        draw_line(
-            line,
-            x,
-            area.y + row,
-            width.saturating_sub(u16::from(columns > 1)),
-            buffer,
-            theme,
-        );
+        let x = area.x + column * (area.width / columns);
+        draw_line(line, x, area.y + row, width, buffer, theme);
     }
+}
+
+/// How many columns of `least` width there are, and what a line in one of them may take.
+fn columns_of(width: u16, least: u16) -> (u16, u16) {
+    let columns = (width / least.max(1)).max(1);
+    (
+        columns,
+        (width / columns).saturating_sub(u16::from(columns > 1)),
+    )
+}
+
+/// The width of a line of facts that stand in columns of `least` width.
+pub fn line_width(area: Rect, least: u16) -> u16 {
+    columns_of(area.width, least).1
 }
 
 /// How many lines a screenful is.

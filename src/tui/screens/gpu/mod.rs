@@ -23,7 +23,7 @@ use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::bar;
 use crate::tui::widgets::cells::{put, put_all, put_right};
-use crate::tui::widgets::facts::{capacity, draw as draw_facts, lines as fact_lines};
+use crate::tui::widgets::facts::{capacity, draw as draw_facts, line_width, lines as fact_lines};
 use crate::tui::widgets::scroll::Scroll;
 
 pub const DEF: ScreenDef = ScreenDef {
@@ -160,7 +160,10 @@ impl GpuScreen {
     fn draw_facts(&self, gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         let stale = gpu.health.state != HealthState::Answering;
         let facts = facts_of(gpu, &app.frame, &app.theme);
-        let lines = fact_lines(&if stale { quiet(facts) } else { facts }, area.width);
+        let lines = fact_lines(
+            &if stale { quiet(facts) } else { facts },
+            line_width(area, FACTS),
+        );
         let shown = capacity(area, FACTS);
         let first = self.scroll.first(lines.len(), shown);
         let last = lines.len().saturating_sub(shown);
