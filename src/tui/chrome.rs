@@ -158,50 +158,47 @@ pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) {
     }
 }
 
+/// Of a sentence that is cut; fewer tell nothing.
+const A_FEW_WORDS: usize = 20;
+
 /// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB found no hole  +2  d why`: the incident to look at.
 pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(incident) = app.incidents.news() else {
         return;
     };
     let theme = &app.theme;
+    let margin = u16::from(area.width >= 60);
+    let (x, end) = (area.x + margin, area.right().saturating_sub(margin));
+    let key = format!(" {} why", app.keymap.label(Action::Why));
+    let right = put_right(buffer, x, end, area.y, &key, theme.style(Role::Key));
+    let others = app.incidents.unread() - 1;
+    let right = if others > 0 && margin > 0 {
+        let others = format!(" +{others}");
+        put_right(buffer, x, right, area.y, &others, theme.style(Role::Dim))
+    } else {
+        right
+    };
+    let room = usize::from(right.saturating_sub(x));
+    let words = incident_words(app, incident);
+    // The longest that fits; the first also where it is cut behind a few words of the sentence.
+    let at_least = [columns(&words[1]) + A_FEW_WORDS, 0, 0, 0];
+    let fits = |(words, least): &(&String, usize)| {
+        columns(words) <= room || (*least > 0 && *least <= room)
+    };
+    let best = words.iter().zip(at_least).find(fits);
+    let words = best.map_or(&words[3], |(words, _)| words);
+    let words = fit(words, room, theme.glyphs.ellipsis);
     let style = theme.style(role(incident.severity));
-    let key = format!(" {} why ", app.keymap.label(Action::Why));
-    let right = put_right(
-        buffer,
-        area.x,
-        area.right(),
-        area.y,
-        &key,
-        theme.style(Role::Key),
-    );
-    let more = app.incidents.unread() - 1;
-    let more = if more > 0 {
-        format!(" +{more}")
-    } else {
-        String::new()
-    };
-    let right = put_right(buffer, area.x, right, area.y, &more, theme.style(Role::Dim));
-    let room = usize::from(right.saturating_sub(area.x + 1));
-    let what = what_happened(app, incident);
-    let whole = format!("{what}: {}", incident.title);
-    // A word or two of a sentence tell nothing.
-    let words = if columns(&what) + 18 > room {
-        what
-    } else {
-        whole
-    };
-    let words = fit(&words, room, theme.glyphs.ellipsis);
-    put(buffer, area.x + 1, area.y, &words, right, style);
+    put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// `!! 12:03 rank 3 OUT OF MEMORY (caught)`
-fn what_happened(app: &App, incident: &Incident) -> String {
+/// In fewer and fewer words: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB found no hole` … `!! 12:03 OUT OF MEMORY`.
+fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
     let mark = match incident.severity {
         Severity::Note => "!",
         _ => "!!",
     };
-    let mut words = vec![mark.to_owned()];
-    words.extend(moment(incident).map(|time| {
+    let time = moment(incident).map(|time| {
         let day = |time| app.theme.clock(time, "%F");
         // Yesterday's `12:03` is not today's.
         let format = if day(time) == day(app.frame.time) {
@@ -209,14 +206,22 @@ fn what_happened(app: &App, incident: &Incident) -> String {
         } else {
             "%b %d %H:%M"
         };
-        app.theme.clock(time, format)
-    }));
-    words.extend(incident.fields.rank.map(|rank| format!("rank {rank}")));
-    words.push(incident.headline.clone());
-    if incident.severity == Severity::Caught {
-        words.push("(caught)".into());
-    }
-    words.join(" ")
+        app.theme.clock(time, format) + " "
+    });
+    let time = time.unwrap_or_default();
+    let rank = incident.fields.rank.map(|rank| format!("rank {rank} "));
+    let rank = rank.unwrap_or_default();
+    let caught = match incident.severity {
+        Severity::Caught => " (caught)",
+        _ => "",
+    };
+    let (headline, title) = (&incident.headline, &incident.title);
+    [
+        format!("{mark} {time}{rank}{headline}{caught}: {title}"),
+        format!("{mark} {time}{rank}{headline}{caught}"),
+        format!("{mark} {time}{headline}{caught}"),
+        format!("{mark} {time}{headline}"),
+    ]
 }
 
 /// `filter: train (3 hidden)`

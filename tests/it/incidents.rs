@@ -1,6 +1,7 @@
 //! The incident store: what `gputop run` keeps, how it is read, and what happens where it cannot be kept.
 
 use std::fs;
+use std::io::{Read, Seek};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::machine::{gputop, wait_until};
-use crate::run::{piped, text};
+use crate::run::{piped_with, text};
 use crate::run_explained::{EXPLAINED, OOM};
 
 /// A user with an empty state directory.
@@ -38,27 +39,8 @@ impl User {
     }
 
     /// `gputop run` of a script whose standard error is a file, so that it is read.
-    pub fn run(&self, script: &str, more: &[&str]) -> Output {
-        let log = tempfile::tempfile().unwrap();
-        let mut command = piped(["sh", "-c", script]);
-        let mut args: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        let behind = args.iter().position(|arg| arg == "run").unwrap() + 1;
-        args.splice(behind..behind, more.iter().map(Into::into));
-        let mut with = Command::new(command.get_program());
-        with.args(args);
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => with.env(name, value),
-                None => with.env_remove(name),
-            };
-        }
-        command = with;
-        command
-            .env("XDG_STATE_HOME", self.0.path())
-            .stderr(log.try_clone().unwrap());
-        let mut output = command.output().unwrap();
-        output.stderr = read(log);
-        output
+    pub fn run(&self, script: &str, options: &[&str]) -> Output {
+        run_in(self.0.path(), script, options)
     }
 
     /// An out-of-memory error, with `before` printed first; ends with code 3.
@@ -84,12 +66,16 @@ impl User {
     }
 }
 
-fn read(mut file: fs::File) -> Vec<u8> {
-    use std::io::{Read, Seek};
-    let mut bytes = Vec::new();
-    file.rewind().unwrap();
-    file.read_to_end(&mut bytes).unwrap();
-    bytes
+fn run_in(state: &Path, script: &str, options: &[&str]) -> Output {
+    let mut log = tempfile::tempfile().unwrap();
+    let mut output = piped_with(options, ["sh", "-c", script])
+        .env("XDG_STATE_HOME", state)
+        .stderr(log.try_clone().unwrap())
+        .output()
+        .unwrap();
+    log.rewind().unwrap();
+    log.read_to_end(&mut output.stderr).unwrap();
+    output
 }
 
 #[test]
@@ -153,7 +139,7 @@ fn what_succeeds_or_is_no_gpus_fault_is_not_kept() {
     let user = User::new();
     user.run(&format!("echo '{OOM}' >&2"), &[]);
     user.run("echo KeyError: labels >&2; exit 1", &[]);
-    assert_eq!(user.files(), [PathBuf::new(); 0]);
+    assert!(user.files().is_empty());
     let (code, out, err) = user.incidents([]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.starts_with("gputop: no incident so far"), "{err}");
@@ -349,24 +335,15 @@ fn assert_not_kept(result: &Output, why: &str) {
 fn a_home_that_takes_nothing_costs_a_line() {
     // Nobody can make a directory there, root included.
     for home in ["/proc", "/dev/null"] {
-        let mut user = User::new();
-        let real = std::mem::replace(&mut user.0, tempfile::tempdir().unwrap());
-        drop(real);
-        let log = tempfile::tempfile().unwrap();
-        let mut result = piped(["sh", "-c", &format!("echo '{OOM}' >&2; exit 3")])
-            .env("XDG_STATE_HOME", home)
-            .stderr(log.try_clone().unwrap())
-            .output()
-            .unwrap();
-        result.stderr = read(log);
-        assert_not_kept(&result, "cannot be used");
+        let script = format!("echo '{OOM}' >&2; exit 3");
+        assert_not_kept(&run_in(Path::new(home), &script, &[]), "cannot be used");
     }
 }
 
 #[test]
 fn a_limit_on_the_size_of_files_costs_a_line_and_no_exit_code() {
     let user = User::new();
-    // The log is read through a pipe's end here: nothing may be written to a file, standard error included.
+    // On a terminal, since no file can be written then, a log neither.
     let terminal = crate::terminal::Launch::shell(&format!(
         "ulimit -f 0; {} run -- sh -c \"echo '{OOM}'; exit 3\"; echo code $?",
         env!("CARGO_BIN_EXE_gputop")
@@ -378,7 +355,7 @@ fn a_limit_on_the_size_of_files_costs_a_line_and_no_exit_code() {
     let shown = terminal.text();
     assert!(shown.contains("the incident is not kept: "), "{shown}");
     assert!(shown.contains("code 3"), "{shown}");
-    assert_eq!(user.files(), [PathBuf::new(); 0]);
+    assert!(user.files().is_empty());
     // Nothing half written stays.
     let left: Vec<_> = fs::read_dir(user.folder()).unwrap().collect();
     assert_eq!(left.len(), 1, "only the lock: {left:?}");
@@ -473,7 +450,8 @@ fn a_writer() {
             claimed.push(uid.to_string());
         }
     }
-    println!("claimed {}.", claimed.join(" "));
+    let file = Path::new(&folder).join(format!("claimed-{}", std::process::id()));
+    fs::write(file, claimed.join(" ")).unwrap();
 }
 
 #[test]
@@ -481,20 +459,17 @@ fn two_processes_that_write_the_same_at_once_keep_each_once() {
     let user = User::new();
     let writer = || {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "incidents::a_writer", "--ignored", "--nocapture"])
+            .args(["--exact", "incidents::a_writer", "--ignored", "--quiet"])
             .env(WRITER, user.folder())
-            .stdout(std::process::Stdio::piped())
             .spawn()
             .unwrap()
     };
     let writers = [writer(), writer(), writer()];
-    let outputs = writers.map(|writer| writer.wait_with_output().unwrap());
     let mut claimed: Vec<String> = Vec::new();
-    for output in &outputs {
-        assert!(output.status.success(), "{output:?}");
-        let out = text(&output.stdout);
-        let (_, line) = out.split_once("claimed ").unwrap();
-        let (line, _) = line.split_once('.').unwrap();
+    for mut writer in writers {
+        assert!(writer.wait().unwrap().success());
+        let file = user.folder().join(format!("claimed-{}", writer.id()));
+        let line = fs::read_to_string(file).unwrap();
         claimed.extend(line.split_whitespace().map(ToOwned::to_owned));
     }
     let listing = Store::at(&user.folder()).list().unwrap();

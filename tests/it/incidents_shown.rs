@@ -46,7 +46,7 @@ fn an_incident_at_every_size() {
             insta::assert_snapshot!(name, text_of(&draw(&app, screen, width, height)));
         }
     }
-    let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 40, 6));
+    let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 50, 6));
     assert!(
         caught.contains("(caught)") && caught.contains("d why"),
         "{caught}"

@@ -31,9 +31,16 @@ pub fn in_a_script(text: &str) -> Launch {
 
 /// Without any terminal, in a session that has none.
 pub fn piped<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    piped_with(&[], args)
+}
+
+/// The same with options of gputop's own.
+pub fn piped_with<S: AsRef<OsStr>>(options: &[&str], args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new("setsid");
     command
-        .args(["-w", env!("CARGO_BIN_EXE_gputop"), "run", "--"])
+        .args(["-w", env!("CARGO_BIN_EXE_gputop"), "run"])
+        .args(options)
+        .arg("--")
         .args(args)
         .env("LC_ALL", "C.UTF-8")
         .env("RUST_BACKTRACE", "0")

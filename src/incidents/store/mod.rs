@@ -26,8 +26,9 @@ const MOST_FILE: u64 = 4 << 20;
 /// Entries of the directory that are looked at, whatever somebody put there.
 const MOST_ENTRIES: usize = 10_000;
 /// How long another writer is waited for; a write takes milliseconds.
-const LOCK_WAIT: Duration = Duration::from_secs(1);
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// Far less than a write takes, so that one who writes again and again leaves the others their turn.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 const LOCK: &str = "lock";
 /// A part that is older belongs to nobody.
 const PART_OLD: Duration = Duration::from_mins(10);
@@ -85,7 +86,7 @@ pub enum StoreError {
     NoHome,
     #[error("the incidents in {} cannot be used: {why}", folder.display())]
     Folder { folder: PathBuf, why: io::Error },
-    #[error("another gputop holds {} for longer than a second; try again", folder.join(LOCK).display())]
+    #[error("another gputop holds {} for longer than two seconds; try again", folder.join(LOCK).display())]
     Busy { folder: PathBuf },
     #[error("{} cannot be written: {why}", path.display())]
     Unwritable { path: PathBuf, why: io::Error },

@@ -234,14 +234,14 @@ fn a_store_that_is_a_link_a_file_or_read_only_is_an_error() {
 }
 
 #[test]
-fn a_lock_that_nobody_gives_back_is_waited_for_a_second() {
+fn a_lock_that_nobody_gives_back_is_not_waited_for_long() {
     let (_home, store) = store();
     put(&store, record(418, 0));
     let held = store.lock().expect("a lock");
     let begun = Instant::now();
     let error = store.write(record(421, 9)).expect_err("busy");
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(10));
     // Reading needs no lock.
     assert_eq!(store.list().expect("a list").entries.len(), 1);
     drop(held);

@@ -134,10 +134,9 @@ fn role_of(tone: Tone) -> Role {
 
 impl Screen for IncidentScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let margin = u16::from(area.width >= 60);
+        // No margin: what is to be copied starts its line.
         let inner = Rect {
-            x: area.x + margin,
-            width: area.width.saturating_sub(2 * margin).min(MOST_WIDTH),
+            width: area.width.min(MOST_WIDTH),
             ..area
         };
         let lines = self.lines(app, usize::from(inner.width));
