@@ -47,6 +47,9 @@ pub struct Options {
     /// The value of [`LIBRARY_VARIABLE`](super::nvml::library::LIBRARY_VARIABLE).
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
+    /// The values of TMUX and TMUX_TMPDIR: where this user's tmux servers are.
+    pub tmux: Option<std::ffi::OsString>,
+    pub tmux_folder: Option<std::ffi::OsString>,
     /// No signal is sent, whoever asks.
     pub readonly: bool,
 }
@@ -118,7 +121,9 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
     let to_agent = sections.clone();
-    let logs = logs::start(logs::Settings::new(&options.proc_root), move |told| {
+    let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
+    let settings = logs::Settings::new(&options.proc_root, tmux, tmux_folder);
+    let logs = logs::start(settings, move |told| {
         let _ = to_agent.send(Section::Log(Box::new(told)));
     })?;
     let (at_rise, at_oom) = (python.clone(), logs.clone());

@@ -7,16 +7,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
 
-use super::Settings;
-use super::find::{Findings, Found, find};
+use super::body::Body;
+use super::fed::Fed;
+use super::find::{Findings, Found, FoundFile, find, named};
 use super::log::{Log, Told};
+use super::pane::Pane;
 use super::tail::{FileId, Tail, beginning};
+use super::{Settings, journal};
 use crate::collect::clock::now_mono;
-use crate::model::event::LogWhy;
+use crate::model::event::{LogOrigin, LogWhy};
 use crate::model::log::LogView;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
@@ -68,14 +72,25 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// What makes two logs the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LogId {
+    File(FileId),
+    /// By its device.
+    Terminal(u64, u64),
+    Journal(ProcessKey),
+}
+
 #[derive(Default)]
 struct Board {
     is_closed: bool,
     /// The follower's number; one with another number was left behind.
     follower: u64,
     processes: BTreeMap<ProcessKey, Watched>,
-    logs: BTreeMap<FileId, Arc<Mutex<Log>>>,
+    logs: BTreeMap<LogId, Arc<Mutex<Log>>>,
     orders: Vec<Order>,
+    /// Text was brought.
+    is_urgent: bool,
 }
 
 #[derive(Debug, Default)]
@@ -83,18 +98,19 @@ struct Watched {
     /// When it was last looked where it writes; `None` before.
     found_at: Option<Mono>,
     is_being_found: bool,
-    logs: Vec<FileId>,
+    logs: Vec<LogId>,
     missing: Option<Missing>,
     /// Since when it is not on the list any more.
     unlisted: Option<Mono>,
     ended: bool,
 }
 
-type Answer = Box<dyn FnOnce(LogView) + Send>;
+type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
 enum Order {
     Ask(ProcessKey, LogWhy),
-    View(ProcessKey, Answer),
+    View(ProcessKey, Answer<LogView>),
+    Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
 }
 
 impl Logs {
@@ -147,6 +163,16 @@ impl Logs {
         self.order(Order::View(key, Box::new(answer)));
     }
 
+    /// Follows this file, too, as a log of the process; relative to its working directory. Answers with its name.
+    pub fn name(
+        &self,
+        key: ProcessKey,
+        path: PathBuf,
+        answer: impl FnOnce(Result<String, Missing>) + Send + 'static,
+    ) {
+        self.order(Order::Name(key, path, Box::new(answer)));
+    }
+
     fn ask(&self, key: ProcessKey, why: LogWhy) {
         self.order(Order::Ask(key, why));
     }
@@ -183,7 +209,7 @@ impl Shared {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn follow(&self, number: u64) {
+    fn follow(self: &Arc<Self>, number: u64) {
         let mut buffer = Vec::new();
         let mut due = None;
         while let Some(turn) = self.next_turn(number, due) {
@@ -212,7 +238,7 @@ impl Shared {
         }
     }
 
-    fn logs(&self) -> Vec<(FileId, Arc<Mutex<Log>>)> {
+    fn logs(&self) -> Vec<(LogId, Arc<Mutex<Log>>)> {
         let board = self.board();
         let logs = board.logs.iter();
         logs.map(|(id, log)| (*id, Arc::clone(log))).collect()
@@ -238,8 +264,9 @@ impl Shared {
             let now = now_mono();
             board.forget(now);
             let to_find = board.to_find(now);
-            let is_due = due.is_some_and(|due| due <= now) && !board.logs.is_empty();
-            if is_due || !to_find.is_empty() || !board.orders.is_empty() {
+            let is_due = due.is_none_or(|due| due <= now) && !board.logs.is_empty();
+            let is_urgent = std::mem::take(&mut board.is_urgent);
+            if is_due || is_urgent || !to_find.is_empty() || !board.orders.is_empty() {
                 return Some(Turn {
                     orders: std::mem::take(&mut board.orders),
                     to_find,
@@ -262,49 +289,137 @@ impl Shared {
         }
     }
 
-    fn attach(&self, key: ProcessKey, found: Result<Findings, Missing>) {
-        let mut board = self.board();
-        let known = board.logs.clone();
-        let Some(watched) = board.processes.get_mut(&key) else {
-            return;
-        };
-        watched.is_being_found = false;
+    fn attach(self: &Arc<Self>, key: ProcessKey, found: Result<Findings, Missing>) {
         let findings = match found {
             Ok(findings) => findings,
             Err(missing) => {
-                watched.missing = Some(missing);
+                if let Some(watched) = self.board().processes.get_mut(&key) {
+                    watched.missing = Some(missing);
+                    watched.is_being_found = false;
+                }
                 return;
             }
         };
-        watched.missing = findings.missing;
-        let mut new = Vec::new();
-        for Found::File(file) in findings.found {
-            let id = file.id();
-            let from = beginning(&file.open.1, findings.young);
+        let mut missing = findings.missing;
+        for found in findings.found {
+            let attached = match found {
+                Found::File(file) => {
+                    self.attach_file(key, file, findings.young);
+                    Ok(())
+                }
+                Found::Terminal(device, number) => self.attach_terminal(key, (device, number)),
+                Found::Journal => self.attach_journal(key),
+            };
+            missing = missing.or(attached.err());
+        }
+        if let Some(watched) = self.board().processes.get_mut(&key) {
+            watched.missing = missing;
+            watched.is_being_found = false;
+        }
+    }
+
+    fn attach_file(&self, key: ProcessKey, file: FoundFile, young: Option<SystemTime>) {
+        let from = beginning(&file.open.1, young);
+        self.add(key, LogId::File(file.id()), from, move |now| {
+            let tail = Tail::new(file.place, file.open, from, now);
+            Log::new(
+                Reading::Value(file.name),
+                file.origin,
+                Body::File(tail),
+                now,
+            )
+        });
+    }
+
+    fn attach_journal(self: &Arc<Self>, key: ProcessKey) -> Result<(), Missing> {
+        let shared = Arc::downgrade(self);
+        let brought = move || wake(&shared);
+        let fed = journal::follow(&self.settings, key.pid, brought).map_err(|error| {
+            let why = format!("the journal, which could not be read: {error}");
+            Missing::new(Reason::Unsupported, why)
+        })?;
+        self.add(key, LogId::Journal(key), 0, move |now| {
+            let name = Reading::Value("journal".into());
+            Log::new(name, LogOrigin::Journal, Body::Fed(fed), now)
+        });
+        Ok(())
+    }
+
+    /// tmux is asked on a thread of its own, which may wait for it.
+    fn attach_terminal(
+        self: &Arc<Self>,
+        key: ProcessKey,
+        terminal: (u64, u64),
+    ) -> Result<(), Missing> {
+        let id = LogId::Terminal(terminal.0, terminal.1);
+        if let Some(log) = self.log(id) {
+            if let Ok(mut log) = log.try_lock() {
+                let from = log.offset();
+                log.add_writer(key, from);
+            }
+            self.note(key, id);
+            return Ok(());
+        }
+        let shared = Arc::downgrade(self);
+        let settings = self.settings.clone();
+        let thread = std::thread::Builder::new().name("tmux".into());
+        let spawned = thread.spawn(move || match Pane::find(&settings, terminal) {
+            Ok(pane) => {
+                let (fed, mailbox) = Fed::new(None);
+                if let Some(shared) = shared.upgrade() {
+                    let name = Reading::Value(pane.name());
+                    shared.add(key, id, 0, move |now| {
+                        Log::new(name, LogOrigin::Pane, Body::Fed(fed), now)
+                    });
+                }
+                pane.follow(&mailbox, || wake(&shared));
+            }
+            Err(missing) => {
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                if let Some(watched) = shared.board().processes.get_mut(&key) {
+                    watched.missing = watched.missing.take().or(Some(missing));
+                }
+            }
+        });
+        spawned
+            .map(|_| ())
+            .map_err(|error| Missing::new(Reason::Unknown, error.to_string()))
+    }
+
+    fn log(&self, id: LogId) -> Option<Arc<Mutex<Log>>> {
+        self.board().logs.get(&id).cloned()
+    }
+
+    fn note(&self, key: ProcessKey, id: LogId) {
+        if let Some(watched) = self.board().processes.get_mut(&key)
+            && !watched.logs.contains(&id)
+        {
             watched.logs.push(id);
-            match known
-                .get(&id)
-                .or_else(|| new.iter().find(|(i, _)| *i == id).map(|(_, l)| l))
-            {
-                Some(log) => {
-                    if let Ok(mut log) = log.try_lock() {
-                        log.add_writer(key, from);
-                    }
-                }
-                None => {
-                    let now = now_mono();
-                    let tail = Tail::new(file.place, file.open, from, now);
-                    let mut log = Log::new(Reading::Value(file.name), file.origin, tail, now);
+        }
+    }
+
+    /// Makes the process a writer of a log, which `make` makes if it is not followed yet.
+    fn add(&self, key: ProcessKey, id: LogId, from: u64, make: impl FnOnce(Mono) -> Log) {
+        match self.log(id) {
+            Some(log) => {
+                // One that hangs is followed by nobody just now.
+                if let Ok(mut log) = log.try_lock() {
                     log.add_writer(key, from);
-                    new.push((id, Arc::new(Mutex::new(log))));
                 }
             }
-        }
-        for (id, log) in new {
-            if board.logs.len() < MOST_LOGS {
-                board.logs.insert(id, log);
+            None => {
+                let mut log = make(now_mono());
+                log.add_writer(key, from);
+                let mut board = self.board();
+                if board.logs.len() >= MOST_LOGS {
+                    return;
+                }
+                board.logs.insert(id, Arc::new(Mutex::new(log)));
             }
         }
+        self.note(key, id);
     }
 
     fn obey(&self, order: Order) {
@@ -322,7 +437,18 @@ impl Shared {
                 }
             }
             Order::View(key, answer) => answer(self.view(key)),
+            Order::Name(key, path, answer) => answer(self.name(key, &path)),
         }
+    }
+
+    fn name(&self, key: ProcessKey, path: &Path) -> Result<String, Missing> {
+        if !self.board().processes.contains_key(&key) {
+            return Err(not_followed());
+        }
+        let file = named(&self.settings, key, path)?;
+        let name = file.name.clone();
+        self.attach_file(key, file, None);
+        Ok(name)
     }
 
     fn view(&self, key: ProcessKey) -> LogView {
@@ -334,10 +460,7 @@ impl Shared {
         };
         match self.board().processes.get(&key) {
             None => {
-                view.missing = Some(Missing::new(
-                    Reason::Unsupported,
-                    "only processes that compute on a GPU are followed",
-                ));
+                view.missing = Some(not_followed());
             }
             Some(watched) => {
                 view.is_attached = watched.found_at.is_some() && !watched.is_being_found;
@@ -384,6 +507,21 @@ impl Shared {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
         }
+    }
+}
+
+fn not_followed() -> Missing {
+    Missing::new(
+        Reason::Unsupported,
+        "only processes that compute on a GPU are followed",
+    )
+}
+
+/// Has the follower look now.
+fn wake(shared: &Weak<Shared>) {
+    if let Some(shared) = shared.upgrade() {
+        shared.board().is_urgent = true;
+        shared.changed.notify_all();
     }
 }
 

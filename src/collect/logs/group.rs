@@ -141,8 +141,7 @@ mod tests {
         assert_eq!(part.bytes, [HEAD, ERROR].concat());
         assert_eq!((part.offset, part.continues), (1_000, false));
         assert_eq!(group.due(), None);
-        let rest = [group.push(b"rest\n", Mono(400)), Vec::new()].concat();
-        assert_eq!(rest, []);
+        assert_eq!(group.push(b"rest\n", Mono(400)), []);
         let rest = group.flush(Mono(600)).expect("it is quiet again");
         assert_eq!((rest.bytes, rest.continues), (b"rest\n".to_vec(), true));
     }

@@ -36,6 +36,11 @@ pub fn path(cgroup: &str) -> Option<String> {
     Some(visible(path.as_bytes(), MAX_PATH_CHARS))
 }
 
+/// The whole id of a container that has one of 64 digits.
+pub fn container_digits(cgroup: &str) -> Option<&str> {
+    segments(cgroup).find_map(digits)
+}
+
 fn segments(cgroup: &str) -> impl Iterator<Item = &str> {
     // `cri-containerd:` and systemd's `kubepods-….slice:cri-containerd:ID` use colons too.
     cgroup.split(['/', ':', '\n'])
@@ -45,10 +50,14 @@ fn container_id(segment: &str) -> Option<String> {
     if let Some(name) = segment.strip_prefix("lxc.payload.") {
         return Some(visible(name.as_bytes(), MAX_PATH_CHARS));
     }
+    digits(segment).map(|id| id[..SHORT_DIGITS].to_owned())
+}
+
+fn digits(segment: &str) -> Option<&str> {
     let bare = segment.strip_suffix(".scope").unwrap_or(segment);
     let id = bare.rsplit('-').next()?;
     let is_id = id.len() == ID_DIGITS && id.bytes().all(|b| b.is_ascii_hexdigit());
-    is_id.then(|| id[..SHORT_DIGITS].to_owned())
+    is_id.then_some(id)
 }
 
 #[cfg(test)]
