@@ -92,6 +92,9 @@ impl Feed {
         if matches!(update, Update::Map(_)) {
             queue.updates.retain(|u| !matches!(u, Update::Map(_)));
         }
+        if matches!(update, Update::Log(_)) {
+            queue.updates.retain(|u| !matches!(u, Update::Log(_)));
+        }
         queue.updates.push_back(update);
         drop(queue);
         self.shared.arrived.notify_one();

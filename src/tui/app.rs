@@ -22,6 +22,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::History;
 use crate::model::host::Hello;
+use crate::model::log::LogView;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
@@ -91,6 +92,8 @@ pub struct App {
     pub detail: Option<(ProcessKey, Box<Result<ProcessDetail, Missing>>)>,
     /// The newest map of the pool that a screen asked for; the screen looks whether it is still its own.
     pub map: Option<Arc<PoolMap>>,
+    /// The newest log that a screen asked for; the screen looks whether it is still its own.
+    pub log: Option<Arc<LogView>>,
     /// Python stacks, the newest first: of a process one for each thing they are taken for.
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
@@ -145,6 +148,7 @@ impl App {
             inverted: false,
             detail: None,
             map: None,
+            log: None,
             stacks: Vec::new(),
             watches: HashMap::new(),
             recording,
@@ -165,6 +169,13 @@ impl App {
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => self.map = Some(map),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
+            Update::Log(log) => self.log = Some(log),
+            Update::Watched(process, name) => {
+                self.message = Some(match name {
+                    Ok(name) => format!("following {name} for process {}", process.pid),
+                    Err(why) => format!("not followed: {why}"),
+                });
+            }
             Update::Signalled(signalled) => {
                 self.message = Some(outcome_words(&signalled, &self.all_rows));
             }

@@ -1,4 +1,4 @@
-//! What lies over a screen: the help, the sort menu, the filter's line.
+//! What lies over a screen: the help, the sort menu, the lines that are typed into.
 
 use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -20,6 +20,7 @@ use super::theme::Role;
 use super::widgets::cells::{columns, put, put_all, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 use super::widgets::table::{mark, scrolled};
+use crate::model::process::ProcessKey;
 use crate::source::Request;
 
 #[derive(Debug)]
@@ -38,6 +39,11 @@ pub enum Overlay {
         before: Filter,
         /// What is wrong with what is typed; the last filter that was understood stays in force.
         wrong: Option<FilterError>,
+    },
+    /// The path of a log for this process.
+    Watch {
+        process: ProcessKey,
+        input: Input,
     },
 }
 
@@ -69,6 +75,13 @@ impl Overlay {
         }
     }
 
+    pub fn watch(process: ProcessKey) -> Self {
+        Self::Watch {
+            process,
+            input: Input::default(),
+        }
+    }
+
     pub fn sort(app: &App) -> Self {
         Self::Sort {
             cursor: orders()
@@ -82,6 +95,9 @@ impl Overlay {
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<After> {
         if let Self::Signal(menu) = self {
             return menu.type_key(key).map(After::Asks);
+        }
+        if let Self::Watch { process, input } = self {
+            return Some(type_path(key, *process, input));
         }
         let Self::Filter {
             input,
@@ -144,7 +160,7 @@ impl Overlay {
                     *cursor = at;
                 }
             }
-            (Self::Filter { .. }, _) => {}
+            (Self::Filter { .. } | Self::Watch { .. }, _) => {}
         }
         After::Open
     }
@@ -157,6 +173,11 @@ impl Overlay {
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
             Self::Filter { input, wrong, .. } => {
                 draw_filter(app, input, wrong.as_ref(), area, buffer);
+            }
+            Self::Watch { process, input } => {
+                let label = format!(" log of {}: ", process.pid);
+                let beside = (" a path ".to_owned(), Role::Dim);
+                draw_input(app, &label, input, beside, area, buffer);
             }
         }
     }
@@ -356,11 +377,46 @@ fn draw_sort(app: &App, cursor: usize, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// The line at the bottom that is typed into, with a caret drawn as a reversed cell.
+/// Longer than any path that the kernel takes.
+const MOST_PATH: usize = 4_096;
+
+fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> After {
+    let path: String = input.value().trim().into();
+    match key.code {
+        KeyCode::Esc => return After::Closed,
+        _ if is_enter(key) && path.is_empty() => return After::Closed,
+        _ if is_enter(key) => return After::Asks(Request::Watch { process, path }),
+        KeyCode::Char(c) if c.is_control() || input.value().len() >= MOST_PATH => {}
+        _ => {
+            input.handle_event(&TerminalEvent::Key(key));
+        }
+    }
+    After::Open
+}
+
 fn draw_filter(
     app: &App,
     input: &Input,
     wrong: Option<&FilterError>,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let beside = match wrong {
+        Some(wrong) => (format!(" {wrong} "), Role::Bad),
+        None => {
+            let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
+            (shows, Role::Dim)
+        }
+    };
+    draw_input(app, " filter: ", input, beside, area, buffer);
+}
+
+/// The line at the bottom that is typed into, with a caret drawn as a reversed cell, and a remark beside it.
+fn draw_input(
+    app: &App,
+    label: &str,
+    input: &Input,
+    (beside, role): (String, Role),
     area: Rect,
     buffer: &mut Buffer,
 ) {
@@ -372,14 +428,7 @@ fn draw_filter(
     };
     Clear.render(line, buffer);
     let theme = &app.theme;
-    let left = put(
-        buffer,
-        area.x,
-        y,
-        " filter: ",
-        area.width,
-        theme.style(Role::Key),
-    );
+    let left = put(buffer, area.x, y, label, area.width, theme.style(Role::Key));
     let room = usize::from(area.width.saturating_sub(left + 1));
     let skip = input.visual_scroll(room);
     let shown: String = input.value().chars().skip(skip).collect();
@@ -404,16 +453,9 @@ fn draw_filter(
             theme.style(Role::Banner),
         );
     }
-    let (beside, role) = match wrong {
-        Some(wrong) => (format!(" {wrong} "), Role::Bad),
-        None => {
-            let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
-            (shows, Role::Dim)
-        }
-    };
     // Where there is no room beside what is typed, what is wrong with it stands above.
     let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&beside);
-    let y = if fits || wrong.is_none() {
+    let y = if fits || role == Role::Dim {
         y
     } else {
         y.saturating_sub(1)

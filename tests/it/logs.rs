@@ -117,6 +117,15 @@ fn wait_size(file: &Path, size: usize) {
     });
 }
 
+/// A process that is started after this is younger than the file: its start is told in hundredths of a second.
+fn wait_old(file: &Path) {
+    let born = fs::metadata(file).unwrap().created().unwrap();
+    wait_until("the file to be older than a process", || {
+        born.elapsed()
+            .is_ok_and(|age| age > Duration::from_millis(50))
+    });
+}
+
 /// A process whose output is this file, with one error in it that is older than the moment of attaching.
 fn old_log(file: &Path) -> Guarded {
     fs::write(file, format!("{OOM}old\n")).unwrap();
@@ -919,6 +928,7 @@ fn dockers_log_of_the_container_is_read_as_what_was_printed() {
     fs::create_dir_all(docker.join(id)).unwrap();
     let file = docker.join(id).join(format!("{id}-json.log"));
     fs::write(&file, "{\"log\":\"CUDA error: too old\\n\"}\n").unwrap();
+    wait_old(&file);
     let (_process, key) = piped(
         root.path(),
         "",
@@ -949,6 +959,7 @@ fn slurms_output_file_is_found_by_the_job() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("slurm-81234_7.out");
     fs::write(&file, "CUDA error: too old\n").unwrap();
+    wait_old(&file);
     let environ = format!(
         "SLURM_JOB_ID=81240\0SLURM_ARRAY_JOB_ID=81234\0SLURM_ARRAY_TASK_ID=7\0SLURM_SUBMIT_DIR={}\0",
         root.path().display()

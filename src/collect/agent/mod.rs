@@ -387,6 +387,16 @@ impl Agent {
                 let _ = self.details.send(key);
             }
             Request::Stacks(key) => self.python.take(Wanted::asked(key)),
+            Request::Log(key) => {
+                let feed = Arc::clone(&self.feed);
+                self.logs
+                    .view(key, move |view| feed.push(Update::Log(Arc::new(view))));
+            }
+            Request::Watch { process, path } => {
+                let feed = Arc::clone(&self.feed);
+                let answer = move |name| feed.push(Update::Watched(process, name));
+                self.logs.name(process, path.into(), answer);
+            }
             Request::Signal { signal, processes } => self.send_signal(signal, processes),
             Request::Focus(focus) => self.set_focus(focus),
             Request::Interval(interval) => {

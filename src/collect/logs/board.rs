@@ -5,7 +5,7 @@
 //! has not come back, and starts another one, to which the locked log is as good as absent. The one left behind ends
 //! when it does come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +31,8 @@ const PERIOD: Millis = Millis(250);
 /// How long one look may take before the log counts as one that hangs.
 const PATIENCE: Millis = Millis(2_000);
 const WARDEN_PERIOD: Duration = Duration::from_millis(1_000);
-/// Threads that never came back; with so many, something else is wrong.
-const MOST_LEFT_BEHIND: u64 = 16;
+/// With so many threads that did not come back, something else is wrong.
+const MOST_FOLLOWERS: u64 = 16;
 /// How often a process is looked at again in whose output nothing could be read.
 const FIND_AGAIN: Millis = Millis(10_000);
 /// A process that the driver no longer lists is ending, or has given up its GPU.
@@ -64,6 +64,8 @@ struct Shared {
     changed: Condvar,
     /// Since when the follower is busy with one thing, 0 when it is not.
     busy: AtomicU64,
+    /// The followers that have not ended, with those that were left behind.
+    followers: AtomicU64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -88,7 +90,7 @@ struct Board {
     follower: u64,
     processes: BTreeMap<ProcessKey, Watched>,
     logs: BTreeMap<LogId, Arc<Mutex<Log>>>,
-    orders: Vec<Order>,
+    orders: VecDeque<Order>,
     /// Text was brought.
     is_urgent: bool,
 }
@@ -121,6 +123,7 @@ impl Logs {
             board: Mutex::default(),
             changed: Condvar::new(),
             busy: AtomicU64::new(0),
+            followers: AtomicU64::new(0),
         });
         spawn_follower(&shared, 0)?;
         let warden = Arc::clone(&shared);
@@ -179,7 +182,7 @@ impl Logs {
 
     fn order(&self, order: Order) {
         let mut board = self.0.shared.board();
-        board.orders.push(order);
+        board.orders.push_back(order);
         self.wake(board);
     }
 
@@ -190,17 +193,20 @@ impl Logs {
 }
 
 fn spawn_follower(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
-    let shared = Arc::clone(shared);
+    let follower = Arc::clone(shared);
     std::thread::Builder::new()
         .name("logs".into())
-        .spawn(move || shared.follow(number))?;
+        .spawn(move || follower.follow(number))?;
+    shared.followers.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
-/// What the follower does next.
-struct Turn {
-    orders: Vec<Order>,
-    to_find: Vec<ProcessKey>,
+/// What the follower does next: one thing, so that nothing waits behind one that hangs.
+enum Turn {
+    Find(ProcessKey),
+    Obey(Order),
+    /// At all logs.
+    Look,
 }
 
 impl Shared {
@@ -213,29 +219,36 @@ impl Shared {
         let mut buffer = Vec::new();
         let mut due = None;
         while let Some(turn) = self.next_turn(number, due) {
-            for key in turn.to_find {
-                let found = self.guarded(number, || find(&self.settings, key, now_mono()));
-                self.attach(key, found);
-            }
-            for order in turn.orders {
-                self.guarded(number, || self.obey(order));
-            }
-            due = Some(Mono(now_mono().0 + PERIOD.0));
-            for (id, log) in self.logs() {
-                // Another follower was left behind with it.
-                let Ok(mut log) = log.try_lock() else {
-                    continue;
-                };
-                let told = self.guarded(number, || log.look(&mut buffer, now_mono()));
-                due = due.into_iter().chain(log.due()).min();
-                let is_over = log.is_over();
-                drop(log);
-                told.into_iter().for_each(|told| (self.tell)(told));
-                if is_over {
-                    self.board().logs.remove(&id);
-                }
+            match turn {
+                Turn::Find(key) => self.guarded(number, || {
+                    let found = find(&self.settings, key, now_mono());
+                    self.attach(key, found);
+                }),
+                Turn::Obey(order) => self.guarded(number, || self.obey(order)),
+                Turn::Look => due = Some(self.look(number, &mut buffer)),
             }
         }
+        self.followers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Looks at every log, and says when to look again.
+    fn look(&self, number: u64, buffer: &mut Vec<u8>) -> Mono {
+        let mut due = Mono(now_mono().0 + PERIOD.0);
+        for (id, log) in self.logs() {
+            // Another follower was left behind with it.
+            let Ok(mut log) = log.try_lock() else {
+                continue;
+            };
+            let told = self.guarded(number, || log.look(buffer, now_mono()));
+            due = log.due().map_or(due, |at| at.min(due));
+            let is_over = log.is_over();
+            drop(log);
+            told.into_iter().for_each(|told| (self.tell)(told));
+            if is_over {
+                self.board().logs.remove(&id);
+            }
+        }
+        due
     }
 
     fn logs(&self) -> Vec<(LogId, Arc<Mutex<Log>>)> {
@@ -263,14 +276,15 @@ impl Shared {
             }
             let now = now_mono();
             board.forget(now);
-            let to_find = board.to_find(now);
+            if let Some(key) = board.to_find(now) {
+                return Some(Turn::Find(key));
+            }
+            if let Some(order) = board.orders.pop_front() {
+                return Some(Turn::Obey(order));
+            }
             let is_due = due.is_none_or(|due| due <= now) && !board.logs.is_empty();
-            let is_urgent = std::mem::take(&mut board.is_urgent);
-            if is_due || is_urgent || !to_find.is_empty() || !board.orders.is_empty() {
-                return Some(Turn {
-                    orders: std::mem::take(&mut board.orders),
-                    to_find,
-                });
+            if is_due || std::mem::take(&mut board.is_urgent) {
+                return Some(Turn::Look);
             }
             let wait = if board.logs.is_empty() {
                 FIND_AGAIN
@@ -492,7 +506,7 @@ impl Shared {
         while !board.is_closed {
             let busy = self.busy.load(Ordering::Relaxed);
             let hangs = busy != 0 && now_mono().since(Mono(busy)) >= PATIENCE;
-            if hangs && board.follower < MOST_LEFT_BEHIND {
+            if hangs && self.followers.load(Ordering::Relaxed) < MOST_FOLLOWERS {
                 board.follower += 1;
                 self.busy.store(0, Ordering::Relaxed);
                 if let Err(error) = spawn_follower(self, board.follower) {
@@ -533,21 +547,19 @@ fn not_answering() -> Missing {
 }
 
 impl Board {
-    /// The processes to look at now, marked as being looked at.
-    fn to_find(&mut self, now: Mono) -> Vec<ProcessKey> {
-        let mut keys = Vec::new();
-        for (key, watched) in &mut self.processes {
-            let is_due = match watched.found_at {
-                None => true,
-                Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,
-            };
-            if is_due && !watched.is_being_found && !watched.ended {
-                watched.is_being_found = true;
-                watched.found_at = Some(now);
-                keys.push(*key);
-            }
-        }
-        keys
+    /// A process to look at now, marked as being looked at.
+    fn to_find(&mut self, now: Mono) -> Option<ProcessKey> {
+        let is_due = |watched: &Watched| match watched.found_at {
+            None => true,
+            Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,
+        };
+        let (key, watched) = self
+            .processes
+            .iter_mut()
+            .find(|(_, w)| is_due(w) && !w.is_being_found && !w.ended)?;
+        watched.is_being_found = true;
+        watched.found_at = Some(now);
+        Some(*key)
     }
 
     /// Processes that ended, and those that have long had nothing to do with a GPU.

@@ -10,6 +10,7 @@ use super::docker;
 use super::group::{Group, Part};
 use super::shown::shown;
 
+use crate::diagnose::scan::has_anchor;
 use crate::model::event::{LogExcerpt, LogOrigin, LogWhy};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
@@ -160,6 +161,7 @@ impl Log {
         let end = self.body.offset();
         let text = self.text(writer.from.max(end.saturating_sub(MOST_VIEW)), end);
         if view.text.value().is_none_or(|known| known.is_empty()) {
+            view.errors = text.value().map(|text| errors_in(text)).unwrap_or_default();
             view.text = text;
             view.sources.insert(0, source);
         } else {
@@ -310,6 +312,13 @@ impl Log {
             excerpt,
         })
     }
+}
+
+/// The numbers of the lines that hold a literal of an error.
+fn errors_in(text: &str) -> Vec<usize> {
+    let lines = text.lines().enumerate();
+    let errors = lines.filter(|(_, line)| has_anchor(line.as_bytes()));
+    errors.map(|(number, _)| number).collect()
 }
 
 /// How much of one log is sent: plenty for an error, little for one that repeats for ever.

@@ -3,6 +3,7 @@
 
 pub mod gpu;
 pub mod gpu_columns;
+pub mod log;
 pub mod memory;
 pub mod overview;
 pub mod process;
@@ -104,6 +105,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &gpu::DEF,
     &process::DEF,
     &memory::DEF,
+    &log::DEF,
     &unread::DEF,
 ];
 

@@ -523,6 +523,7 @@ impl Screen for ProcessScreen {
             Action::Back,
             Action::Memory,
             Action::Stack,
+            Action::Log,
             Action::Signal,
             Action::Down,
             Action::PageDown,
