@@ -164,6 +164,19 @@ pub enum LogOrigin {
     Unknown,
 }
 
+impl LogOrigin {
+    /// How it was found, to stand behind its name; nothing where the name says it.
+    pub fn words(self) -> Option<&'static str> {
+        match self {
+            Self::Descriptor | Self::Pane | Self::Journal | Self::Unknown => None,
+            Self::PipeReader => Some("through a pipe"),
+            Self::Docker => Some("docker"),
+            Self::Slurm => Some("slurm"),
+            Self::Named => Some("named"),
+        }
+    }
+}
+
 /// What made an excerpt worth sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

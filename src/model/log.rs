@@ -18,6 +18,8 @@ pub struct LogView {
     pub missing: Option<Missing>,
     /// The newest text since the moment of attaching, harmless and bounded.
     pub text: Reading<String>,
+    /// The numbers, from 0, of its lines that hold a literal of an error; ascending.
+    pub errors: Vec<usize>,
 }
 
 /// One log of a process.

@@ -18,6 +18,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::Summary;
 use crate::model::host::Hello;
+use crate::model::log::LogView;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
@@ -42,6 +43,10 @@ pub enum Update {
     NoMap((ProcessKey, u32), Missing),
     /// The answer to a [`Request::Stacks`]; also one that was taken at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
+    /// The answer to a [`Request::Log`].
+    Log(Arc<LogView>),
+    /// The answer to a [`Request::Watch`]: the name of the log that is followed now.
+    Watched(ProcessKey, Result<String, Missing>),
     /// The answer to a [`Request::Signal`].
     Signalled(Signalled),
     /// A recording jumped: what came of this moment and after it is to be forgotten; these tell of it, oldest first.
@@ -72,6 +77,10 @@ pub enum Request {
     Map(Option<(ProcessKey, u32)>),
     /// The Python stack of a process, now.
     Stacks(ProcessKey),
+    /// What a process has written since it was attached to.
+    Log(ProcessKey),
+    /// Follow this file as a log of the process; a path that is not absolute begins at its working directory.
+    Watch { process: ProcessKey, path: String },
     /// Send a signal to these processes, to each only if it is still the one that this key names.
     Signal {
         signal: Signal,

@@ -96,6 +96,9 @@ impl Feed {
         if is_map(&update) {
             queue.updates.retain(|u| !is_map(u));
         }
+        if matches!(update, Update::Log(_)) {
+            queue.updates.retain(|u| !matches!(u, Update::Log(_)));
+        }
         queue.updates.push_back(update);
         drop(queue);
         self.shared.arrived.notify_one();

@@ -28,6 +28,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Summary, worth};
 use crate::model::host::Hello;
+use crate::model::log::LogView;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
@@ -89,6 +90,8 @@ pub struct App {
     pub map: Option<Arc<PoolMap>>,
     /// Why there is none, where the source said so.
     pub no_map: Option<((ProcessKey, u32), Missing)>,
+    /// The newest log that a screen asked for; the screen looks whether it is still its own.
+    pub log: Option<Arc<LogView>>,
     /// Python stacks, the newest first: of a process one for each thing they are taken for.
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
@@ -143,6 +146,7 @@ impl App {
             detail: None,
             map: None,
             no_map: None,
+            log: None,
             stacks: Vec::new(),
             watches: HashMap::new(),
             recording,
@@ -163,6 +167,13 @@ impl App {
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
+            Update::Log(log) => self.log = Some(log),
+            Update::Watched(process, name) => {
+                self.message = Some(match name {
+                    Ok(name) => format!("following {name} for process {}", process.pid),
+                    Err(why) => format!("not followed: {why}"),
+                });
+            }
             Update::Signalled(signalled) => {
                 self.message = Some(outcome_words(&signalled, &self.all_rows));
             }

@@ -1,4 +1,4 @@
-//! What lies over a screen: the help, the menus, the filter's line, a text that was sent.
+//! What lies over a screen: the help, the menus, the lines that are typed into, a text that was sent.
 
 use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
@@ -20,6 +20,7 @@ use super::signal_menu::SignalMenu;
 use super::theme::Role;
 use super::widgets::cells::{columns, put, put_all, put_right, wrap_anywhere};
 use super::widgets::table::{mark, scrolled};
+use crate::model::process::ProcessKey;
 use crate::source::Request;
 
 #[derive(Debug)]
@@ -38,6 +39,11 @@ pub enum Overlay {
         before: Filter,
         /// What is wrong with what is typed; the last filter that was understood stays in force.
         wrong: Option<FilterError>,
+    },
+    /// The path of a log for this process.
+    Watch {
+        process: ProcessKey,
+        input: Input,
     },
 }
 
@@ -69,6 +75,13 @@ impl Overlay {
         }
     }
 
+    pub fn watch(process: ProcessKey) -> Self {
+        Self::Watch {
+            process,
+            input: Input::default(),
+        }
+    }
+
     pub fn sort(app: &App) -> Self {
         Self::Sort {
             cursor: orders()
@@ -85,6 +98,9 @@ impl Overlay {
         }
         if let Self::Help(help) = self {
             return help.type_key(key).then_some(After::Open);
+        }
+        if let Self::Watch { process, input } = self {
+            return Some(type_path(key, *process, input));
         }
         let Self::Filter {
             input,
@@ -150,7 +166,7 @@ impl Overlay {
                     *cursor = at;
                 }
             }
-            (Self::Filter { .. } | Self::Sent(_), _) => {}
+            (Self::Filter { .. } | Self::Watch { .. } | Self::Sent(_), _) => {}
         }
         After::Open
     }
@@ -181,6 +197,11 @@ impl Overlay {
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
             Self::Filter { input, wrong, .. } => {
                 draw_filter(app, input, wrong.as_ref(), area, buffer);
+            }
+            Self::Watch { process, input } => {
+                let label = format!(" log of {}: ", process.pid);
+                let beside = (" a path ".to_owned(), Role::Dim);
+                draw_input(app, &label, input, beside, area, buffer);
             }
         }
     }
@@ -352,11 +373,46 @@ pub fn draw_typed(label: &str, input: &Input, line: Rect, app: &App, buffer: &mu
     caret
 }
 
-/// The line at the bottom.
+/// Longer than any path that the kernel takes.
+const MOST_PATH: usize = 4_096;
+
+fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> After {
+    let path: String = input.value().trim().into();
+    match key.code {
+        KeyCode::Esc => return After::Closed,
+        _ if is_enter(key) && path.is_empty() => return After::Closed,
+        _ if is_enter(key) => return After::Asks(Request::Watch { process, path }),
+        KeyCode::Char(c) if c.is_control() || input.value().len() >= MOST_PATH => {}
+        _ => {
+            input.handle_event(&TerminalEvent::Key(key));
+        }
+    }
+    After::Open
+}
+
 fn draw_filter(
     app: &App,
     input: &Input,
     wrong: Option<&FilterError>,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let beside = match wrong {
+        Some(wrong) => (format!(" {wrong} "), Role::Bad),
+        None => {
+            let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
+            (shows, Role::Dim)
+        }
+    };
+    draw_input(app, " filter: ", input, beside, area, buffer);
+}
+
+/// The line at the bottom that is typed into, with a caret drawn as a reversed cell, and a remark beside it.
+fn draw_input(
+    app: &App,
+    label: &str,
+    input: &Input,
+    (beside, role): (String, Role),
     area: Rect,
     buffer: &mut Buffer,
 ) {
@@ -367,17 +423,10 @@ fn draw_filter(
         ..area
     };
     let theme = &app.theme;
-    let caret = draw_typed(" filter: ", input, line, app, buffer);
-    let (beside, role) = match wrong {
-        Some(wrong) => (format!(" {wrong} "), Role::Bad),
-        None => {
-            let shows = format!(" {} of {} ", app.rows.len(), app.all_rows.len());
-            (shows, Role::Dim)
-        }
-    };
+    let caret = draw_typed(label, input, line, app, buffer);
     // Where there is no room beside what is typed, what is wrong with it stands above.
     let fits = usize::from(area.right().saturating_sub(caret + 1)) >= columns(&beside);
-    let y = if fits || wrong.is_none() {
+    let y = if fits || role == Role::Dim {
         y
     } else {
         y.saturating_sub(1)

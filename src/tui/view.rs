@@ -17,6 +17,7 @@ use super::filter::Filter;
 use super::help::Help;
 use super::overlay::{After, Overlay, orders};
 use super::screens::incident::{self, IncidentScreen};
+use super::screens::log::{self, LogScreen};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
@@ -164,6 +165,9 @@ impl View {
                     app.use_filter(Filter::default());
                 }
             }
+            Action::Log => self.open_log(app),
+            Action::Watch => self.open_watch(app),
+            Action::NextError | Action::PreviousError => {}
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),
             Action::Why => self.open_incident(app),
             Action::Help => {
@@ -258,6 +262,27 @@ impl View {
     fn open_signals(&mut self, signal: Signal, app: &mut App) {
         match SignalMenu::open(signal, app, self.top().process(app)) {
             Ok(menu) => self.overlay = Some(Overlay::Signal(menu)),
+            Err(why) => app.message = Some(why),
+        }
+    }
+
+    fn open_log(&mut self, app: &mut App) {
+        match self.top().process(app) {
+            Some(row) => {
+                let screen = LogScreen::new(row.id());
+                self.stack.push(Box::new(screen));
+            }
+            None => app.message = Some("the cursor is on no process".into()),
+        }
+    }
+
+    fn open_watch(&mut self, app: &mut App) {
+        let row = self.top().process(app);
+        let process = row
+            .ok_or_else(|| "the cursor is on no process".into())
+            .and_then(log::key_of);
+        match process {
+            Ok(process) => self.overlay = Some(Overlay::watch(process)),
             Err(why) => app.message = Some(why),
         }
     }

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -11,8 +12,10 @@ use gputop::collect::logs::{self, Logs, Settings, Told};
 use gputop::model::event::{LogExcerpt, LogOrigin, LogWhy, Observation};
 use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
+use gputop::model::reading::Missing;
 use gputop::model::units::{Bytes, Pid, StartTicks};
 use gputop::source::wire::Line;
+use tempfile::TempDir;
 
 use crate::fake_nvml::FakeNvml;
 use crate::machine::{Guarded, RealProcess, command, is_host, on_gpu, wait_until};
@@ -33,7 +36,7 @@ impl Followed {
     }
 
     fn with(say: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings::new(Path::new("/proc"));
+        let mut settings = Settings::new(Path::new("/proc"), None, None);
         say(&mut settings);
         let told = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&told);
@@ -50,6 +53,13 @@ impl Followed {
         let (sender, views) = mpsc::channel();
         self.logs.view(key, move |view| sender.send(view).unwrap());
         views.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+
+    fn name(&self, key: ProcessKey, path: &Path) -> Result<String, Missing> {
+        let (sender, answers) = mpsc::channel();
+        let answer = move |answer| sender.send(answer).unwrap();
+        self.logs.name(key, path.to_owned(), answer);
+        answers.recv_timeout(Duration::from_secs(20)).unwrap()
     }
 
     #[track_caller]
@@ -107,13 +117,23 @@ fn wait_size(file: &Path, size: usize) {
     });
 }
 
+/// A process that is started after this is younger than the file: its start is told in hundredths of a second.
+fn wait_old(file: &Path) {
+    let born = fs::metadata(file).unwrap().created().unwrap();
+    wait_until("the file to be older than a process", || {
+        born.elapsed()
+            .is_ok_and(|age| age > Duration::from_millis(50))
+    });
+}
+
 /// A process whose output is this file, with one error in it that is older than the moment of attaching.
 fn old_log(file: &Path) -> Guarded {
     fs::write(file, format!("{OOM}old\n")).unwrap();
     // A process's start is told in hundredths of a second.
     let born = fs::metadata(file).unwrap().created().unwrap();
     wait_until("the file to be older than the process", || {
-        born.elapsed().is_ok_and(|age| age > Duration::from_millis(50))
+        born.elapsed()
+            .is_ok_and(|age| age > Duration::from_millis(50))
     });
     let append = File::options().append(true).open(file).unwrap();
     let both = append.try_clone().unwrap();
@@ -228,4 +248,732 @@ fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
             _ => None,
         })
         .collect()
+}
+
+#[test]
+fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("train.log");
+    fs::write(&file, "older\n").unwrap();
+    // Two pipes: `cat | cat | tee -a train.log`.
+    let mut tee = Guarded(
+        Command::new("tee")
+            .arg("-a")
+            .arg(&file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let into_tee = tee.0.stdin.take().unwrap();
+    let mut middle = Guarded(
+        Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(into_tee)
+            .spawn()
+            .unwrap(),
+    );
+    let into_middle = middle.0.stdin.take().unwrap();
+    let mut process = parrot(|command| {
+        command.stdout(into_middle);
+    });
+    let key = key_of(process.0.id());
+    let followed = Followed::start();
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    say(&mut process, OOM);
+    let told = followed.wait_text("Tried to allocate");
+    assert_eq!(told.process, Some(key));
+    assert_eq!(told.excerpt.origin, LogOrigin::PipeReader);
+    assert_eq!(told.excerpt.file.value().map(String::as_str), file.to_str());
+    assert_eq!(told.excerpt.text, OOM);
+}
+
+#[test]
+fn output_that_goes_nowhere_is_told_as_that() {
+    let followed = Followed::start();
+    let nowhere = parrot(|command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    });
+    let closed = Guarded(
+        Command::new("sh")
+            .args(["-c", "exec >&- 2>&-; read line"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let wired = parrot(|command| {
+        let socket: std::os::fd::OwnedFd = socket.into();
+        command.stdout(socket.try_clone().unwrap()).stderr(socket);
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Open for reading and writing, so that it waits for nobody; the only reader is the writer.
+    let both = File::options().read(true).write(true).open(&fifo).unwrap();
+    let unread = parrot(|command| {
+        command.stdout(both.try_clone().unwrap()).stderr(both);
+    });
+    let zero = parrot(|command| {
+        let zero = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/zero")
+            .unwrap();
+        command.stdout(zero.try_clone().unwrap()).stderr(zero);
+    });
+    let expected = [
+        (&nowhere, "stdout is /dev/null"),
+        (&closed, "stdout is closed"),
+        (&wired, "stdout is a socket"),
+        (&unread, "stdout is a pipe whose reader cannot be seen"),
+        (&zero, "stdout is /dev/zero"),
+    ];
+    for (process, why) in expected {
+        let key = key_of(process.0.id());
+        wait_until("the shell to have closed its output", || {
+            !Path::new(&format!("/proc/{}/fd/1", key.pid)).exists() || why != "stdout is closed"
+        });
+        followed.logs.watch(&[key]);
+        followed.wait_attached(key);
+        let view = followed.view(key);
+        assert_eq!(view.missing.map(|m| m.to_string()).as_deref(), Some(why));
+        assert!(view.sources.is_empty() && view.text.value().is_none());
+    }
+    assert_eq!(followed.told(), []);
+}
+
+/// A file that grows for a process, attached to.
+struct Growing {
+    followed: Followed,
+    key: ProcessKey,
+    file: PathBuf,
+    _process: Guarded,
+    _dir: TempDir,
+}
+
+impl Growing {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("train.log");
+        let process = old_log(&file);
+        let key = key_of(process.0.id());
+        let followed = Followed::start();
+        followed.logs.watch(&[key]);
+        followed.wait_attached(key);
+        Self {
+            followed,
+            key,
+            file,
+            _process: process,
+            _dir: dir,
+        }
+    }
+
+    fn write(&self, text: &str) {
+        let mut file = File::options().append(true).open(&self.file).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_truncated_log_and_a_deleted_one_go_on() {
+    let log = Growing::start();
+    log.write("CUDA error: first\n");
+    log.followed.wait_text("first");
+    // copytruncate
+    File::options()
+        .write(true)
+        .truncate(true)
+        .open(&log.file)
+        .unwrap();
+    log.write("CUDA error: second\n");
+    let told = log.followed.wait_text("second").excerpt;
+    assert_eq!(
+        (told.offset.get(), told.first_line.get()),
+        (Some(Bytes(0)), Some(1))
+    );
+    assert_eq!(told.text, "CUDA error: second\n");
+    // The process still has it open.
+    let mut file = File::options().append(true).open(&log.file).unwrap();
+    fs::remove_file(&log.file).unwrap();
+    file.write_all(b"CUDA error: third\n").unwrap();
+    assert_eq!(
+        log.followed.wait_text("third").excerpt.text,
+        "CUDA error: third\n"
+    );
+}
+
+#[test]
+fn a_log_named_by_hand_is_followed_over_its_rotation() {
+    let log = Growing::start();
+    let named = log.file.with_file_name("app.log");
+    fs::write(&named, "CUDA error: too old\n").unwrap();
+    assert_eq!(
+        log.followed.name(log.key, &named).unwrap(),
+        named.to_str().unwrap()
+    );
+    let append = |path: &Path, text: &str| {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    append(&named, "CUDA error: first\n");
+    let told = log.followed.wait_text("first");
+    assert_eq!(
+        (told.process, told.excerpt.origin),
+        (Some(log.key), LogOrigin::Named)
+    );
+    // What is written last into the old file is not lost, and the new one is read from its beginning.
+    let old = named.with_file_name("app.log.1");
+    fs::rename(&named, &old).unwrap();
+    append(&old, "CUDA error: second\n");
+    append(&named, "CUDA error: third\n");
+    log.followed.wait_text("second");
+    let told = log.followed.wait_text("third").excerpt;
+    assert_eq!(told.offset.get(), Some(Bytes(0)));
+    assert!(
+        !log.followed
+            .told()
+            .iter()
+            .any(|t| t.excerpt.text.contains("too old"))
+    );
+}
+
+#[test]
+fn nothing_but_an_own_regular_file_is_followed_by_its_name() {
+    let log = Growing::start();
+    let dir = log.file.parent().unwrap();
+    let link = dir.join("link");
+    std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+    let fifo = dir.join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let refused = |path: &Path, why: &str| {
+        let error = log.followed.name(log.key, path).unwrap_err().to_string();
+        assert_eq!(error, format!("{}: {why}", path.display()));
+    };
+    let begun = Instant::now();
+    refused(&link, "it is a symbolic link, not a file");
+    refused(&fifo, "it is a pipe, not a file");
+    refused(Path::new("/dev/zero"), "it is a device, not a file");
+    refused(dir, "it is a directory, not a file");
+    refused(
+        &dir.join("nothing"),
+        "No such file or directory (os error 2)",
+    );
+    if nix::unistd::geteuid().is_root() {
+        let other = dir.join("other");
+        fs::write(&other, "").unwrap();
+        std::os::unix::fs::chown(&other, Some(4_711), None).unwrap();
+        let why =
+            "it belongs to user 4711, and is followed only if it is yours, the process's or root's";
+        refused(&other, why);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let gone = ProcessKey::default();
+    assert!(log.followed.name(gone, &log.file).is_err());
+}
+
+#[test]
+fn what_grows_too_fast_is_sampled_and_says_so() {
+    let log = Growing::start();
+    let noise = "step 1 loss 0.5 and more of that\n".repeat(32_000);
+    let text = format!("{OOM}{}CUDA error: at last\n", noise.repeat(5));
+    log.write(&text);
+    let told = log.followed.wait_text("at last").excerpt;
+    assert!(
+        told.sampled && told.text.len() < 70_000,
+        "{} {}",
+        told.sampled,
+        told.text.len()
+    );
+    assert!(log.followed.view(log.key).text.value().unwrap().len() <= 256 << 10);
+    // Holes and noise are no text.
+    let file = File::options().write(true).open(&log.file).unwrap();
+    let size = file.metadata().unwrap().len();
+    file.set_len(size + (4 << 30)).unwrap();
+    log.write("\u{1b}[31mCUDA error: behind a hole\x07\n");
+    let told = log.followed.wait_text("behind a hole").excerpt;
+    assert_eq!(told.text, "CUDA error: behind a hole^G\n");
+    assert!(told.sampled);
+}
+
+#[test]
+fn an_error_without_end_is_not_sent_without_end() {
+    let log = Growing::start();
+    for n in 0..60 {
+        log.write(&format!("CUDA error: again {n}\n{}", "x".repeat(16 << 10)));
+        log.followed.view(log.key);
+    }
+    log.write("\nCUDA error: the last\n");
+    wait_until("the log to be read", || {
+        let view = log.followed.view(log.key);
+        view.text
+            .value()
+            .is_some_and(|text| text.contains("the last"))
+    });
+    let sent: usize = log
+        .followed
+        .told()
+        .iter()
+        .map(|t| t.excerpt.text.len())
+        .sum();
+    assert!(sent < 400 << 10, "{sent}");
+}
+
+#[test]
+fn ranks_that_share_a_log_are_all_named_and_none_is_blamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("job.log");
+    fs::write(&file, "").unwrap();
+    let rank = || {
+        let append = File::options().append(true).open(&file).unwrap();
+        parrot(|command| {
+            command.stdout(append);
+        })
+    };
+    let (mut a, b) = (rank(), rank());
+    let mut keys = [key_of(a.0.id()), key_of(b.0.id())];
+    keys.sort_unstable();
+    let followed = Followed::start();
+    followed.logs.watch(&keys);
+    keys.iter().for_each(|key| followed.wait_attached(*key));
+    // It claims to be of another.
+    say(
+        &mut a,
+        &format!("[rank 7] process {} has ended\n{OOM}", keys[1].pid),
+    );
+    let told = followed.wait_text("Tried to allocate");
+    assert_eq!((told.process, told.excerpt.writers), (None, keys.to_vec()));
+    assert_eq!(followed.told().len(), 1);
+    // When one has ended, the rest is the other's.
+    let other = key_of(b.0.id());
+    let first = keys[0].min(keys[1]);
+    let ended = if first == other { keys[1] } else { first };
+    followed.logs.ended(ended);
+    wait_until("its end", || {
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&file)
+            .unwrap()
+            .write_all(b"CUDA error: later\n")
+            .unwrap();
+        followed.told().iter().any(|t| t.process == Some(other))
+    });
+}
+
+#[test]
+fn what_a_process_wrote_when_an_allocation_failed_is_told() {
+    let log = Growing::start();
+    log.write("epoch 3, batch of 512\n");
+    log.followed.logs.ooms_rose(log.key);
+    let told = log.followed.wait_text("batch of 512");
+    assert_eq!(told.excerpt.why, LogWhy::Ooms);
+    assert_eq!(told.excerpt.text, "epoch 3, batch of 512\n");
+    // Once.
+    log.followed.logs.ooms_rose(log.key);
+    log.write("CUDA error: x\n");
+    log.followed.wait_text("error: x");
+    let texts: Vec<String> = log
+        .followed
+        .told()
+        .into_iter()
+        .map(|t| t.excerpt.text)
+        .collect();
+    assert_eq!(texts.concat(), "epoch 3, batch of 512\nCUDA error: x\n");
+}
+
+#[test]
+fn a_young_process_is_read_from_the_beginning_of_the_log_that_it_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("new.log");
+    let script = format!(
+        "exec > {} 2>&1; echo 'CUDA error: at once'; read line",
+        file.display()
+    );
+    let process = Guarded(
+        Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    wait_until("its error", || {
+        fs::metadata(&file).is_ok_and(|m| m.len() > 10)
+    });
+    let followed = Followed::start();
+    let key = key_of(process.0.id());
+    followed.logs.watch(&[key]);
+    let told = followed.wait_text("at once").excerpt;
+    assert_eq!(
+        (told.first_line.get(), told.offset.get()),
+        (Some(1), Some(Bytes(0)))
+    );
+}
+
+#[test]
+fn a_process_whose_files_never_answer_costs_the_others_nothing() {
+    // Opening a FIFO waits for its writer, as a file on a server that is gone waits for ever.
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("train.log");
+    let process = old_log(&file);
+    let key = key_of(process.0.id());
+    let pid = key.pid.to_string();
+    std::os::unix::fs::symlink(Path::new("/proc").join(&pid), root.path().join(&pid)).unwrap();
+    let stuck = ProcessKey {
+        pid: Pid(1),
+        start: StartTicks(1),
+    };
+    fs::create_dir_all(root.path().join("1/fd")).unwrap();
+    let fifo = root.path().join("1/stat");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let followed = Followed::with(|settings| settings.proc_root = root.path().into());
+    followed.logs.watch(&[stuck, key]);
+    followed.wait_attached(key);
+    File::options()
+        .append(true)
+        .open(&file)
+        .unwrap()
+        .write_all(b"CUDA error: seen\n")
+        .unwrap();
+    followed.wait_text("seen");
+    assert!(!followed.view(stuck).is_attached);
+    // It answers after all.
+    let writer = File::options().write(true).open(&fifo).unwrap();
+    drop(writer);
+    followed.wait_attached(stuck);
+}
+
+/// A tmux server of the test's own, with one pane.
+struct Tmux {
+    socket: PathBuf,
+    _dir: TempDir,
+}
+
+impl Tmux {
+    /// None where there is no tmux, unless the tests must not do without.
+    fn start(script: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let tmux = Self { socket, _dir: dir };
+        let args = [
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "60",
+            "-y",
+            "12",
+            script,
+        ];
+        match tmux.command(&args).status() {
+            Ok(status) if status.success() => Some(tmux),
+            outcome => {
+                let may_miss = std::env::var_os("GPUTOP_TEST_REQUIRE").is_none();
+                assert!(may_miss, "tmux is required here: {outcome:?}");
+                None
+            }
+        }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("tmux");
+        command
+            .arg("-S")
+            .arg(&self.socket)
+            .args(args)
+            .env_remove("TMUX");
+        command.stderr(Stdio::null());
+        command
+    }
+
+    fn say(&self, text: &str) {
+        self.command(&["send-keys", "-l", text]).status().unwrap();
+        self.command(&["send-keys", "Enter"]).status().unwrap();
+    }
+
+    fn pid(&self) -> u32 {
+        let output = self
+            .command(&["list-panes", "-F", "#{pane_pid}"])
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
+    }
+
+    fn shows(&self, text: &str) -> bool {
+        let output = self.command(&["capture-pane", "-p"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains(text)
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = self.command(&["kill-server"]).status();
+    }
+}
+
+#[test]
+fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
+    let Some(tmux) = Tmux::start("stty -echo; echo 'CUDA error: too old'; exec cat") else {
+        return;
+    };
+    wait_until("the pane", || tmux.shows("too old"));
+    let key = key_of(tmux.pid());
+    let followed = Followed::with(|settings| {
+        settings.tmux_socket = Some(tmux.socket.clone());
+        settings.tmux_folders.clear();
+    });
+    followed.logs.watch(&[key]);
+    wait_until("the pane to be followed", || {
+        tmux.say("step");
+        let view = followed.view(key);
+        view.text.value().is_some_and(|text| text.contains("step"))
+    });
+    // Longer than the pane is wide, and more of them than it is high.
+    let error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of";
+    let said = Instant::now();
+    tmux.say(error);
+    let told = followed.wait_text("Tried to allocate");
+    assert!(
+        said.elapsed() < Duration::from_millis(2_000),
+        "{:?}",
+        said.elapsed()
+    );
+    assert_eq!(
+        (told.process, told.excerpt.origin),
+        (Some(key), LogOrigin::Pane)
+    );
+    assert!(
+        told.excerpt.text.lines().any(|line| line == error),
+        "{told:?}"
+    );
+    assert_eq!(
+        told.excerpt.file.value().map(String::as_str),
+        Some("tmux pane %0")
+    );
+    for n in 0..30 {
+        tmux.say(&format!("more {n}"));
+    }
+    tmux.say("CUDA error: another");
+    followed.wait_text("another");
+    tmux.say("after it");
+    wait_until("the rest", || {
+        let view = followed.view(key);
+        view.text
+            .value()
+            .is_some_and(|text| text.contains("after it"))
+    });
+    let all: String = followed
+        .told()
+        .iter()
+        .map(|t| t.excerpt.text.clone())
+        .collect();
+    assert_eq!(all.matches("Tried to allocate").count(), 1, "{all}");
+    assert!(!all.contains("too old"));
+}
+
+#[test]
+fn a_tmux_server_that_hangs_costs_nothing_else() {
+    let log = tempfile::tempdir().unwrap();
+    let folder = log.path().join("tmux-0");
+    fs::create_dir(&folder).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(folder.join("default")).unwrap();
+    let Some(tmux) = Tmux::start("exec cat") else {
+        return;
+    };
+    let in_pane = key_of(tmux.pid());
+    let file = log.path().join("train.log");
+    let process = old_log(&file);
+    let key = key_of(process.0.id());
+    let followed = Followed::with(|settings| {
+        // It accepts, and says nothing.
+        settings.tmux_folders = vec![folder];
+        settings.tmux_socket = None;
+    });
+    followed.logs.watch(&[in_pane, key]);
+    followed.wait_attached(key);
+    File::options()
+        .append(true)
+        .open(&file)
+        .unwrap()
+        .write_all(b"CUDA error: seen\n")
+        .unwrap();
+    let said = Instant::now();
+    followed.wait_text("seen");
+    assert!(
+        said.elapsed() < Duration::from_millis(1_000),
+        "{:?}",
+        said.elapsed()
+    );
+    let why = "a terminal, and the tmux server that may own it does not answer";
+    wait_until("the reason", || {
+        followed
+            .view(in_pane)
+            .missing
+            .is_some_and(|m| m.to_string() == why)
+    });
+}
+
+/// A program of the test's own, in the place of an outside one.
+fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = dir.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A socket that the environment calls the journal's.
+fn service() -> (Guarded, std::os::unix::net::UnixStream) {
+    let (socket, other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let fd: std::os::fd::OwnedFd = socket.into();
+    let file = File::from(fd.try_clone().unwrap());
+    let metadata = file.metadata().unwrap();
+    let stream = format!("{}:{}", metadata.dev(), metadata.ino());
+    let process = parrot(|command| {
+        command
+            .env("JOURNAL_STREAM", stream)
+            .stdout(fd.try_clone().unwrap())
+            .stderr(fd);
+    });
+    (process, other)
+}
+
+#[test]
+fn the_journal_of_a_service_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries = dir.path().join("entries");
+    fs::write(&entries, "").unwrap();
+    let script = format!(
+        "echo \"$@\" > {}/args; exec tail -n 0 -f {}",
+        dir.path().display(),
+        entries.display()
+    );
+    let (process, _other) = service();
+    let key = key_of(process.0.id());
+    let followed = Followed::with(|settings| {
+        settings.journalctl = program(dir.path(), "journalctl", &script);
+    });
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    wait_until("the entry", || {
+        let mut file = File::options().append(true).open(&entries).unwrap();
+        file.write_all(OOM.as_bytes()).unwrap();
+        !followed.told().is_empty()
+    });
+    let told = followed.wait_text("Tried to allocate");
+    assert_eq!(
+        (told.process, told.excerpt.origin),
+        (Some(key), LogOrigin::Journal)
+    );
+    let args = fs::read_to_string(dir.path().join("args")).unwrap();
+    assert_eq!(
+        args.trim(),
+        format!("-f -n 0 -o cat -q --no-pager _PID={}", key.pid)
+    );
+}
+
+#[test]
+fn a_journalctl_that_hangs_or_is_not_there_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (process, _other) = service();
+    let key = key_of(process.0.id());
+    for program in [
+        program(dir.path(), "journalctl", "exec sleep 1000"),
+        dir.path().join("none"),
+    ] {
+        let is_there = program.exists();
+        let followed = Followed::with(|settings| settings.journalctl = program);
+        followed.logs.watch(&[key]);
+        followed.wait_attached(key);
+        let view = followed.view(key);
+        assert_eq!(
+            (view.sources.len() == 1, view.missing.is_none()),
+            (is_there, is_there)
+        );
+    }
+}
+
+/// A process under a pretended /proc whose output is a pipe that nobody reads.
+fn piped(root: &Path, environ: &str, cgroup: &str) -> (Guarded, ProcessKey) {
+    let process = parrot(|command| {
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+    });
+    let key = key_of(process.0.id());
+    let real = Path::new("/proc").join(key.pid.to_string());
+    let dir = root.join(key.pid.to_string());
+    fs::create_dir(&dir).unwrap();
+    for name in ["fd", "stat"] {
+        std::os::unix::fs::symlink(real.join(name), dir.join(name)).unwrap();
+    }
+    fs::write(dir.join("environ"), environ).unwrap();
+    fs::write(dir.join("cgroup"), cgroup).unwrap();
+    (process, key)
+}
+
+#[test]
+fn dockers_log_of_the_container_is_read_as_what_was_printed() {
+    let root = tempfile::tempdir().unwrap();
+    let id = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
+    let docker = root.path().join("containers");
+    fs::create_dir_all(docker.join(id)).unwrap();
+    let file = docker.join(id).join(format!("{id}-json.log"));
+    fs::write(&file, "{\"log\":\"CUDA error: too old\\n\"}\n").unwrap();
+    wait_old(&file);
+    let (_process, key) = piped(
+        root.path(),
+        "",
+        &format!("0::/system.slice/docker-{id}.scope\n"),
+    );
+    let followed = Followed::with(|settings| {
+        settings.proc_root = root.path().into();
+        settings.docker_root = docker;
+    });
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    let line = r#"{"log":"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate \"2\"\n","stream":"stderr"}"#;
+    let mut log = File::options().append(true).open(&file).unwrap();
+    log.write_all(format!("{line}\n").as_bytes()).unwrap();
+    let told = followed.wait_text("Tried to allocate");
+    assert_eq!(
+        told.excerpt.text,
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate \"2\"\n"
+    );
+    assert_eq!(
+        (told.process, told.excerpt.origin),
+        (Some(key), LogOrigin::Docker)
+    );
+}
+
+#[test]
+fn slurms_output_file_is_found_by_the_job() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("slurm-81234_7.out");
+    fs::write(&file, "CUDA error: too old\n").unwrap();
+    wait_old(&file);
+    let environ = format!(
+        "SLURM_JOB_ID=81240\0SLURM_ARRAY_JOB_ID=81234\0SLURM_ARRAY_TASK_ID=7\0SLURM_SUBMIT_DIR={}\0",
+        root.path().display()
+    );
+    let (_process, key) = piped(root.path(), &environ, "0::/\n");
+    let followed = Followed::with(|settings| settings.proc_root = root.path().into());
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    let mut log = File::options().append(true).open(&file).unwrap();
+    log.write_all(OOM.as_bytes()).unwrap();
+    let told = followed.wait_text("Tried to allocate");
+    assert_eq!(
+        (told.process, told.excerpt.origin),
+        (Some(key), LogOrigin::Slurm)
+    );
+    assert_eq!(told.excerpt.text, OOM);
 }

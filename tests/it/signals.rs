@@ -154,6 +154,8 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
             root: "/".into(),
             home: None,
         },
+        tmux: None,
+        tmux_folder: None,
         readonly: true,
     };
     let mut source = gputop::source::local::start(options).unwrap();

@@ -216,6 +216,8 @@ fn origin_of(bindings: &[(Binding, Origin)], action: &str) -> Option<Origin> {
 pub fn agent_options(interval: Millis) -> agent::Options {
     agent::Options {
         interval,
+        tmux: std::env::var_os("TMUX"),
+        tmux_folder: std::env::var_os("TMUX_TMPDIR"),
         library: std::env::var_os(LIBRARY_VARIABLE),
         proc_root: PathBuf::from("/proc"),
         container_files: Files {

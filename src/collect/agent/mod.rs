@@ -56,6 +56,9 @@ pub struct Options {
     pub library: Option<std::ffi::OsString>,
     pub proc_root: PathBuf,
     pub container_files: Files,
+    /// The values of TMUX and TMUX_TMPDIR: where this user's tmux servers are.
+    pub tmux: Option<std::ffi::OsString>,
+    pub tmux_folder: Option<std::ffi::OsString>,
     /// No signal is sent, whoever asks.
     pub readonly: bool,
 }
@@ -130,7 +133,9 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         sampler.suspect_copies();
     }
     let to_agent = sections.clone();
-    let logs = logs::start(logs::Settings::new(&options.proc_root), move |told| {
+    let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
+    let settings = logs::Settings::new(&options.proc_root, tmux, tmux_folder);
+    let logs = logs::start(settings, move |told| {
         let _ = to_agent.send(Section::Log(Box::new(told)));
     })?;
     let (at_rise, at_oom, to_agent) = (python.clone(), logs.clone(), sections.clone());
@@ -420,6 +425,16 @@ impl Agent {
                 let _ = self.details.send(key);
             }
             Request::Stacks(key) => self.python.take(Wanted::asked(key)),
+            Request::Log(key) => {
+                let feed = Arc::clone(&self.feed);
+                self.logs
+                    .view(key, move |view| feed.push(Update::Log(Arc::new(view))));
+            }
+            Request::Watch { process, path } => {
+                let feed = Arc::clone(&self.feed);
+                let answer = move |name| feed.push(Update::Watched(process, name));
+                self.logs.name(process, path.into(), answer);
+            }
             Request::Signal { signal, processes } => self.send_signal(signal, processes),
             Request::Focus(focus) => self.set_focus(focus),
             Request::Interval(interval) => {

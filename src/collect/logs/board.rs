@@ -5,18 +5,22 @@
 //! has not come back, and starts another one, to which the locked log is as good as absent. The one left behind ends
 //! when it does come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
 
-use super::Settings;
-use super::find::{Findings, Found, find};
+use super::body::Body;
+use super::fed::Fed;
+use super::find::{Findings, Found, FoundFile, find, named};
 use super::log::{Log, Told};
+use super::pane::Pane;
 use super::tail::{FileId, Tail, beginning};
+use super::{Settings, journal};
 use crate::collect::clock::now_mono;
-use crate::model::event::LogWhy;
+use crate::model::event::{LogOrigin, LogWhy};
 use crate::model::log::LogView;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
@@ -27,8 +31,8 @@ const PERIOD: Millis = Millis(250);
 /// How long one look may take before the log counts as one that hangs.
 const PATIENCE: Millis = Millis(2_000);
 const WARDEN_PERIOD: Duration = Duration::from_millis(1_000);
-/// Threads that never came back; with so many, something else is wrong.
-const MOST_LEFT_BEHIND: u64 = 16;
+/// With so many threads that did not come back, something else is wrong.
+const MOST_FOLLOWERS: u64 = 16;
 /// How often a process is looked at again in whose output nothing could be read.
 const FIND_AGAIN: Millis = Millis(10_000);
 /// A process that the driver no longer lists is ending, or has given up its GPU.
@@ -60,6 +64,8 @@ struct Shared {
     changed: Condvar,
     /// Since when the follower is busy with one thing, 0 when it is not.
     busy: AtomicU64,
+    /// The followers that have not ended, with those that were left behind.
+    followers: AtomicU64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -68,14 +74,25 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// What makes two logs the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LogId {
+    File(FileId),
+    /// By its device.
+    Terminal(u64, u64),
+    Journal(ProcessKey),
+}
+
 #[derive(Default)]
 struct Board {
     is_closed: bool,
     /// The follower's number; one with another number was left behind.
     follower: u64,
     processes: BTreeMap<ProcessKey, Watched>,
-    logs: BTreeMap<FileId, Arc<Mutex<Log>>>,
-    orders: Vec<Order>,
+    logs: BTreeMap<LogId, Arc<Mutex<Log>>>,
+    orders: VecDeque<Order>,
+    /// Text was brought.
+    is_urgent: bool,
 }
 
 #[derive(Debug, Default)]
@@ -83,18 +100,19 @@ struct Watched {
     /// When it was last looked where it writes; `None` before.
     found_at: Option<Mono>,
     is_being_found: bool,
-    logs: Vec<FileId>,
+    logs: Vec<LogId>,
     missing: Option<Missing>,
     /// Since when it is not on the list any more.
     unlisted: Option<Mono>,
     ended: bool,
 }
 
-type Answer = Box<dyn FnOnce(LogView) + Send>;
+type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
 enum Order {
     Ask(ProcessKey, LogWhy),
-    View(ProcessKey, Answer),
+    View(ProcessKey, Answer<LogView>),
+    Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
 }
 
 impl Logs {
@@ -105,6 +123,7 @@ impl Logs {
             board: Mutex::default(),
             changed: Condvar::new(),
             busy: AtomicU64::new(0),
+            followers: AtomicU64::new(0),
         });
         spawn_follower(&shared, 0)?;
         let warden = Arc::clone(&shared);
@@ -147,13 +166,23 @@ impl Logs {
         self.order(Order::View(key, Box::new(answer)));
     }
 
+    /// Follows this file, too, as a log of the process; relative to its working directory. Answers with its name.
+    pub fn name(
+        &self,
+        key: ProcessKey,
+        path: PathBuf,
+        answer: impl FnOnce(Result<String, Missing>) + Send + 'static,
+    ) {
+        self.order(Order::Name(key, path, Box::new(answer)));
+    }
+
     fn ask(&self, key: ProcessKey, why: LogWhy) {
         self.order(Order::Ask(key, why));
     }
 
     fn order(&self, order: Order) {
         let mut board = self.0.shared.board();
-        board.orders.push(order);
+        board.orders.push_back(order);
         self.wake(board);
     }
 
@@ -164,17 +193,20 @@ impl Logs {
 }
 
 fn spawn_follower(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
-    let shared = Arc::clone(shared);
+    let follower = Arc::clone(shared);
     std::thread::Builder::new()
         .name("logs".into())
-        .spawn(move || shared.follow(number))?;
+        .spawn(move || follower.follow(number))?;
+    shared.followers.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
-/// What the follower does next.
-struct Turn {
-    orders: Vec<Order>,
-    to_find: Vec<ProcessKey>,
+/// What the follower does next: one thing, so that nothing waits behind one that hangs.
+enum Turn {
+    Find(ProcessKey),
+    Obey(Order),
+    /// At all logs.
+    Look,
 }
 
 impl Shared {
@@ -183,36 +215,43 @@ impl Shared {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn follow(&self, number: u64) {
+    fn follow(self: &Arc<Self>, number: u64) {
         let mut buffer = Vec::new();
         let mut due = None;
         while let Some(turn) = self.next_turn(number, due) {
-            for key in turn.to_find {
-                let found = self.guarded(number, || find(&self.settings, key, now_mono()));
-                self.attach(key, found);
-            }
-            for order in turn.orders {
-                self.guarded(number, || self.obey(order));
-            }
-            due = Some(Mono(now_mono().0 + PERIOD.0));
-            for (id, log) in self.logs() {
-                // Another follower was left behind with it.
-                let Ok(mut log) = log.try_lock() else {
-                    continue;
-                };
-                let told = self.guarded(number, || log.look(&mut buffer, now_mono()));
-                due = due.into_iter().chain(log.due()).min();
-                let is_over = log.is_over();
-                drop(log);
-                told.into_iter().for_each(|told| (self.tell)(told));
-                if is_over {
-                    self.board().logs.remove(&id);
-                }
+            match turn {
+                Turn::Find(key) => self.guarded(number, || {
+                    let found = find(&self.settings, key, now_mono());
+                    self.attach(key, found);
+                }),
+                Turn::Obey(order) => self.guarded(number, || self.obey(order)),
+                Turn::Look => due = Some(self.look(number, &mut buffer)),
             }
         }
+        self.followers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn logs(&self) -> Vec<(FileId, Arc<Mutex<Log>>)> {
+    /// Looks at every log, and says when to look again.
+    fn look(&self, number: u64, buffer: &mut Vec<u8>) -> Mono {
+        let mut due = Mono(now_mono().0 + PERIOD.0);
+        for (id, log) in self.logs() {
+            // Another follower was left behind with it.
+            let Ok(mut log) = log.try_lock() else {
+                continue;
+            };
+            let told = self.guarded(number, || log.look(buffer, now_mono()));
+            due = log.due().map_or(due, |at| at.min(due));
+            let is_over = log.is_over();
+            drop(log);
+            told.into_iter().for_each(|told| (self.tell)(told));
+            if is_over {
+                self.board().logs.remove(&id);
+            }
+        }
+        due
+    }
+
+    fn logs(&self) -> Vec<(LogId, Arc<Mutex<Log>>)> {
         let board = self.board();
         let logs = board.logs.iter();
         logs.map(|(id, log)| (*id, Arc::clone(log))).collect()
@@ -237,13 +276,15 @@ impl Shared {
             }
             let now = now_mono();
             board.forget(now);
-            let to_find = board.to_find(now);
-            let is_due = due.is_some_and(|due| due <= now) && !board.logs.is_empty();
-            if is_due || !to_find.is_empty() || !board.orders.is_empty() {
-                return Some(Turn {
-                    orders: std::mem::take(&mut board.orders),
-                    to_find,
-                });
+            if let Some(key) = board.to_find(now) {
+                return Some(Turn::Find(key));
+            }
+            if let Some(order) = board.orders.pop_front() {
+                return Some(Turn::Obey(order));
+            }
+            let is_due = due.is_none_or(|due| due <= now) && !board.logs.is_empty();
+            if is_due || std::mem::take(&mut board.is_urgent) {
+                return Some(Turn::Look);
             }
             let wait = if board.logs.is_empty() {
                 FIND_AGAIN
@@ -262,49 +303,137 @@ impl Shared {
         }
     }
 
-    fn attach(&self, key: ProcessKey, found: Result<Findings, Missing>) {
-        let mut board = self.board();
-        let known = board.logs.clone();
-        let Some(watched) = board.processes.get_mut(&key) else {
-            return;
-        };
-        watched.is_being_found = false;
+    fn attach(self: &Arc<Self>, key: ProcessKey, found: Result<Findings, Missing>) {
         let findings = match found {
             Ok(findings) => findings,
             Err(missing) => {
-                watched.missing = Some(missing);
+                if let Some(watched) = self.board().processes.get_mut(&key) {
+                    watched.missing = Some(missing);
+                    watched.is_being_found = false;
+                }
                 return;
             }
         };
-        watched.missing = findings.missing;
-        let mut new = Vec::new();
-        for Found::File(file) in findings.found {
-            let id = file.id();
-            let from = beginning(&file.open.1, findings.young);
+        let mut missing = findings.missing;
+        for found in findings.found {
+            let attached = match found {
+                Found::File(file) => {
+                    self.attach_file(key, file, findings.young);
+                    Ok(())
+                }
+                Found::Terminal(device, number) => self.attach_terminal(key, (device, number)),
+                Found::Journal => self.attach_journal(key),
+            };
+            missing = missing.or(attached.err());
+        }
+        if let Some(watched) = self.board().processes.get_mut(&key) {
+            watched.missing = missing;
+            watched.is_being_found = false;
+        }
+    }
+
+    fn attach_file(&self, key: ProcessKey, file: FoundFile, young: Option<SystemTime>) {
+        let from = beginning(&file.open.1, young);
+        self.add(key, LogId::File(file.id()), from, move |now| {
+            let tail = Tail::new(file.place, file.open, from, now);
+            Log::new(
+                Reading::Value(file.name),
+                file.origin,
+                Body::File(tail),
+                now,
+            )
+        });
+    }
+
+    fn attach_journal(self: &Arc<Self>, key: ProcessKey) -> Result<(), Missing> {
+        let shared = Arc::downgrade(self);
+        let brought = move || wake(&shared);
+        let fed = journal::follow(&self.settings, key.pid, brought).map_err(|error| {
+            let why = format!("the journal, which could not be read: {error}");
+            Missing::new(Reason::Unsupported, why)
+        })?;
+        self.add(key, LogId::Journal(key), 0, move |now| {
+            let name = Reading::Value("journal".into());
+            Log::new(name, LogOrigin::Journal, Body::Fed(fed), now)
+        });
+        Ok(())
+    }
+
+    /// tmux is asked on a thread of its own, which may wait for it.
+    fn attach_terminal(
+        self: &Arc<Self>,
+        key: ProcessKey,
+        terminal: (u64, u64),
+    ) -> Result<(), Missing> {
+        let id = LogId::Terminal(terminal.0, terminal.1);
+        if let Some(log) = self.log(id) {
+            if let Ok(mut log) = log.try_lock() {
+                let from = log.offset();
+                log.add_writer(key, from);
+            }
+            self.note(key, id);
+            return Ok(());
+        }
+        let shared = Arc::downgrade(self);
+        let settings = self.settings.clone();
+        let thread = std::thread::Builder::new().name("tmux".into());
+        let spawned = thread.spawn(move || match Pane::find(&settings, terminal) {
+            Ok(pane) => {
+                let (fed, mailbox) = Fed::new(None);
+                if let Some(shared) = shared.upgrade() {
+                    let name = Reading::Value(pane.name());
+                    shared.add(key, id, 0, move |now| {
+                        Log::new(name, LogOrigin::Pane, Body::Fed(fed), now)
+                    });
+                }
+                pane.follow(&mailbox, || wake(&shared));
+            }
+            Err(missing) => {
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                if let Some(watched) = shared.board().processes.get_mut(&key) {
+                    watched.missing = watched.missing.take().or(Some(missing));
+                }
+            }
+        });
+        spawned
+            .map(|_| ())
+            .map_err(|error| Missing::new(Reason::Unknown, error.to_string()))
+    }
+
+    fn log(&self, id: LogId) -> Option<Arc<Mutex<Log>>> {
+        self.board().logs.get(&id).cloned()
+    }
+
+    fn note(&self, key: ProcessKey, id: LogId) {
+        if let Some(watched) = self.board().processes.get_mut(&key)
+            && !watched.logs.contains(&id)
+        {
             watched.logs.push(id);
-            match known
-                .get(&id)
-                .or_else(|| new.iter().find(|(i, _)| *i == id).map(|(_, l)| l))
-            {
-                Some(log) => {
-                    if let Ok(mut log) = log.try_lock() {
-                        log.add_writer(key, from);
-                    }
-                }
-                None => {
-                    let now = now_mono();
-                    let tail = Tail::new(file.place, file.open, from, now);
-                    let mut log = Log::new(Reading::Value(file.name), file.origin, tail, now);
+        }
+    }
+
+    /// Makes the process a writer of a log, which `make` makes if it is not followed yet.
+    fn add(&self, key: ProcessKey, id: LogId, from: u64, make: impl FnOnce(Mono) -> Log) {
+        match self.log(id) {
+            Some(log) => {
+                // One that hangs is followed by nobody just now.
+                if let Ok(mut log) = log.try_lock() {
                     log.add_writer(key, from);
-                    new.push((id, Arc::new(Mutex::new(log))));
                 }
             }
-        }
-        for (id, log) in new {
-            if board.logs.len() < MOST_LOGS {
-                board.logs.insert(id, log);
+            None => {
+                let mut log = make(now_mono());
+                log.add_writer(key, from);
+                let mut board = self.board();
+                if board.logs.len() >= MOST_LOGS {
+                    return;
+                }
+                board.logs.insert(id, Arc::new(Mutex::new(log)));
             }
         }
+        self.note(key, id);
     }
 
     fn obey(&self, order: Order) {
@@ -322,7 +451,18 @@ impl Shared {
                 }
             }
             Order::View(key, answer) => answer(self.view(key)),
+            Order::Name(key, path, answer) => answer(self.name(key, &path)),
         }
+    }
+
+    fn name(&self, key: ProcessKey, path: &Path) -> Result<String, Missing> {
+        if !self.board().processes.contains_key(&key) {
+            return Err(not_followed());
+        }
+        let file = named(&self.settings, key, path)?;
+        let name = file.name.clone();
+        self.attach_file(key, file, None);
+        Ok(name)
     }
 
     fn view(&self, key: ProcessKey) -> LogView {
@@ -334,10 +474,7 @@ impl Shared {
         };
         match self.board().processes.get(&key) {
             None => {
-                view.missing = Some(Missing::new(
-                    Reason::Unsupported,
-                    "only processes that compute on a GPU are followed",
-                ));
+                view.missing = Some(not_followed());
             }
             Some(watched) => {
                 view.is_attached = watched.found_at.is_some() && !watched.is_being_found;
@@ -369,7 +506,7 @@ impl Shared {
         while !board.is_closed {
             let busy = self.busy.load(Ordering::Relaxed);
             let hangs = busy != 0 && now_mono().since(Mono(busy)) >= PATIENCE;
-            if hangs && board.follower < MOST_LEFT_BEHIND {
+            if hangs && self.followers.load(Ordering::Relaxed) < MOST_FOLLOWERS {
                 board.follower += 1;
                 self.busy.store(0, Ordering::Relaxed);
                 if let Err(error) = spawn_follower(self, board.follower) {
@@ -387,6 +524,21 @@ impl Shared {
     }
 }
 
+fn not_followed() -> Missing {
+    Missing::new(
+        Reason::Unsupported,
+        "only processes that compute on a GPU are followed",
+    )
+}
+
+/// Has the follower look now.
+fn wake(shared: &Weak<Shared>) {
+    if let Some(shared) = shared.upgrade() {
+        shared.board().is_urgent = true;
+        shared.changed.notify_all();
+    }
+}
+
 fn not_answering() -> Missing {
     Missing::new(
         Reason::NotRead,
@@ -395,21 +547,19 @@ fn not_answering() -> Missing {
 }
 
 impl Board {
-    /// The processes to look at now, marked as being looked at.
-    fn to_find(&mut self, now: Mono) -> Vec<ProcessKey> {
-        let mut keys = Vec::new();
-        for (key, watched) in &mut self.processes {
-            let is_due = match watched.found_at {
-                None => true,
-                Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,
-            };
-            if is_due && !watched.is_being_found && !watched.ended {
-                watched.is_being_found = true;
-                watched.found_at = Some(now);
-                keys.push(*key);
-            }
-        }
-        keys
+    /// A process to look at now, marked as being looked at.
+    fn to_find(&mut self, now: Mono) -> Option<ProcessKey> {
+        let is_due = |watched: &Watched| match watched.found_at {
+            None => true,
+            Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,
+        };
+        let (key, watched) = self
+            .processes
+            .iter_mut()
+            .find(|(_, w)| is_due(w) && !w.is_being_found && !w.ended)?;
+        watched.is_being_found = true;
+        watched.found_at = Some(now);
+        Some(*key)
     }
 
     /// Processes that ended, and those that have long had nothing to do with a GPU.

@@ -3,36 +3,53 @@
 //! The kernel's links `/proc/PID/fd/1` and `2` say it: a path is a file, `pipe:[…]` has a reader somewhere,
 //! `/dev/pts/3` is a terminal, `socket:[…]` may be the journal's. A place where nothing can be read has a reason that
 //! a person can act on.
+//!
+//! Example: `python train.py 2>&1 | tee train.log` in tmux. Both descriptors are one pipe; `tee` has its other end,
+//! writes one regular file, `train.log`, and a terminal. The file is followed; the terminal shows the same.
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::Settings;
+use super::pipe::{self, Descriptor};
 use super::tail::{FileId, NoFile, Place};
+use super::{Settings, journal};
 use crate::collect::clock::boot_moment;
 use crate::collect::process::access::Access;
+use crate::collect::process::bounded;
+use crate::collect::process::cgroup::container_digits;
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::collect::redact;
 use crate::model::event::LogOrigin;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Millis, Mono, StartTicks};
+use crate::model::units::{Millis, Mono, Pid};
 
 /// Standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
 const MOST_NAME: usize = 1_024;
 /// The log of a process that was started so short a time ago, in a file that it (or its shell) made, is read from
-/// its beginning: what went wrong in the first second is of the moment, too.
+/// its beginning: what went wrong in its first seconds is of the moment, too.
 const YOUNG: Millis = Millis(10_000);
+/// `python … | grep -v … | tee …`
+const MOST_PIPES: u32 = 4;
+const MOST_READERS: usize = 4;
+/// A reader that writes more files than this is no copier of its input.
+const MOST_FILES: usize = 4;
+/// How far up `screen` is looked for.
+const MOST_PARENTS: usize = 8;
 
 /// A log that a process writes to.
 #[derive(Debug)]
 pub enum Found {
     File(FoundFile),
+    /// By its device.
+    Terminal(u64, u64),
+    Journal,
 }
 
 #[derive(Debug)]
@@ -44,6 +61,15 @@ pub struct FoundFile {
 }
 
 impl FoundFile {
+    fn open(name: &Path, origin: LogOrigin, place: Place) -> Result<Self, NoFile> {
+        Ok(Self {
+            name: file_name(name),
+            origin,
+            open: place.open()?,
+            place,
+        })
+    }
+
     pub fn id(&self) -> FileId {
         FileId::of(&self.open.1)
     }
@@ -58,89 +84,301 @@ pub struct Findings {
     pub young: Option<SystemTime>,
 }
 
-/// # Errors
-/// When the process has ended, or is another user's.
-pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
-    let dir = settings.proc_root.join(key.pid.to_string());
-    let mut findings = Findings {
-        young: young(key, now),
-        ..Findings::default()
-    };
-    for fd in DESCRIPTORS {
-        match find_descriptor(settings, &dir, fd) {
-            Ok(found) => findings.add(found),
-            Err(missing) => findings.missing = findings.missing.take().or(Some(missing)),
-        }
-    }
-    // The PID was this process's all the time, so what was opened is its.
-    check(&dir, key, settings)?;
-    Ok(findings)
-}
-
 impl Findings {
     fn add(&mut self, found: Found) {
-        let Found::File(file) = &found;
-        let is_known = self.found.iter().any(|known| match known {
-            Found::File(known) => known.id() == file.id(),
-        });
-        if !is_known {
+        let is_same = |known: &Found| match (known, &found) {
+            (Found::File(known), Found::File(found)) => known.id() == found.id(),
+            (Found::Terminal(device, number), Found::Terminal(d, n)) => (device, number) == (d, n),
+            (Found::Journal, Found::Journal) => true,
+            _ => false,
+        };
+        if !self.found.iter().any(is_same) {
             self.found.push(found);
         }
     }
 }
 
-fn check(dir: &Path, key: ProcessKey, settings: &Settings) -> Result<(), Missing> {
-    let start = StatFile::open(&dir.join("stat"))
-        .and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
-    match start {
-        Ok(start) if start == key.start || key.start == StartTicks(0) => Ok(()),
-        Ok(_) => Err(Missing::new(Reason::Gone, "the process has ended")),
-        Err(error) => Err(Access::new(&settings.proc_root).missing("its open files", &error)),
+/// # Errors
+/// When the process has ended, or is another user's.
+pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
+    let process = Process::new(settings, key.pid);
+    let mut findings = Findings {
+        young: young(key, now),
+        ..Findings::default()
+    };
+    for fd in DESCRIPTORS {
+        match process.find(fd, MOST_PIPES) {
+            Ok(found) => found.into_iter().for_each(|found| findings.add(found)),
+            Err(missing) => findings.missing = findings.missing.take().or(Some(missing)),
+        }
     }
+    // The PID was this process's all the time, so what was opened is its.
+    process.check(key)?;
+    Ok(findings)
 }
 
-fn find_descriptor(settings: &Settings, dir: &Path, fd: u32) -> Result<Found, Missing> {
-    let link = dir.join("fd").join(fd.to_string());
-    let name = if fd == 1 { "stdout" } else { "stderr" };
-    let target = match std::fs::read_link(&link) {
-        Ok(target) => target,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Missing::new(
-                Reason::Unsupported,
-                format!("{name} is closed"),
+/// The log that a person names for a process: relative to its working directory.
+///
+/// # Errors
+/// For what is no file that may be followed, with the reason.
+pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundFile, Missing> {
+    let process = Process::new(settings, key.pid);
+    let owner = std::fs::metadata(&process.dir).map(|m| m.uid());
+    let owner = owner.map_err(|error| process.denied(&error))?;
+    let path = match std::fs::read_link(process.dir.join("cwd")) {
+        Ok(cwd) => cwd.join(path),
+        Err(error) if path.is_relative() => return Err(process.denied(&error)),
+        Err(_) => path.to_owned(),
+    };
+    process.check(key)?;
+    let place = Place::Path {
+        path: path.clone(),
+        owners: vec![settings.user, owner, 0],
+    };
+    let why = |error| {
+        Missing::new(
+            Reason::Unsupported,
+            format!("{}: {error}", file_name(&path)),
+        )
+    };
+    FoundFile::open(&path, LogOrigin::Named, place).map_err(why)
+}
+
+struct Process<'a> {
+    settings: &'a Settings,
+    pid: Pid,
+    dir: PathBuf,
+}
+
+impl<'a> Process<'a> {
+    fn new(settings: &'a Settings, pid: Pid) -> Self {
+        Self {
+            settings,
+            pid,
+            dir: settings.proc_root.join(pid.to_string()),
+        }
+    }
+
+    fn denied(&self, error: &io::Error) -> Missing {
+        Access::new(&self.settings.proc_root).missing("its open files", error)
+    }
+
+    fn check(&self, key: ProcessKey) -> Result<(), Missing> {
+        let start = StatFile::open(&self.dir.join("stat"))
+            .and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
+        match start {
+            Ok(start) if start == key.start => Ok(()),
+            Ok(_) => Err(Missing::new(Reason::Gone, "the process has ended")),
+            Err(error) => Err(self.denied(&error)),
+        }
+    }
+
+    /// Where descriptor `fd` leads, over at most so many `pipes`.
+    fn find(&self, fd: u32, pipes: u32) -> Result<Vec<Found>, Missing> {
+        let stream = match fd {
+            1 => "stdout",
+            2 => "stderr",
+            _ => "its output",
+        };
+        let link = self.dir.join("fd").join(fd.to_string());
+        let target = match std::fs::read_link(&link) {
+            Ok(target) => target,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.dir.exists() => {
+                let closed = format!("{stream} is closed");
+                return Err(Missing::new(Reason::Unsupported, closed));
+            }
+            Err(error) => return Err(self.denied(&error)),
+        };
+        let file = FoundFile::open(
+            &target,
+            LogOrigin::Descriptor,
+            Place::Descriptor(link.clone()),
+        );
+        let error = match file {
+            Ok(file) => return Ok(vec![Found::File(file)]),
+            Err(error) => error,
+        };
+        let (Ok(metadata), NoFile::Kind(_)) = (std::fs::metadata(&link), &error) else {
+            return Err(no_file(stream, &target, &error));
+        };
+        let kind = metadata.file_type();
+        let is_terminal = is_terminal(&metadata);
+        if kind.is_fifo() || is_terminal {
+            if let Some(file) = self.docker() {
+                return Ok(vec![Found::File(file)]);
+            }
+        }
+        if kind.is_fifo() {
+            let found = self.through_pipe(stream, &target, pipes);
+            return found.or_else(|why| Ok(vec![Found::File(self.slurm().ok_or(why)?)]));
+        }
+        if is_terminal {
+            return Ok(self
+                .screen()
+                .unwrap_or_else(|| vec![Found::Terminal(metadata.dev(), metadata.rdev())]));
+        }
+        if kind.is_socket() && journal::is_journal(&self.environ(), metadata.dev(), metadata.ino())
+        {
+            return Ok(vec![Found::Journal]);
+        }
+        Err(no_file(stream, &target, &error))
+    }
+
+    fn through_pipe(&self, stream: &str, pipe: &Path, pipes: u32) -> Result<Vec<Found>, Missing> {
+        let nowhere = |why: String| Err(Missing::new(Reason::Unsupported, why));
+        if pipes == 0 {
+            return nowhere(format!("{stream} goes through too many pipes"));
+        }
+        let readers = pipe::readers(self.settings, self.pid, pipe);
+        let Some(first) = readers.first() else {
+            return nowhere(format!("{stream} is a pipe whose reader cannot be seen"));
+        };
+        let mut found = Vec::new();
+        for &reader in readers.iter().take(MOST_READERS) {
+            found.extend(Process::new(self.settings, reader).copies(pipes));
+        }
+        if found.is_empty() {
+            return nowhere(format!(
+                "{stream} is a pipe to process {first}, which keeps no file of it"
             ));
         }
-        Err(error) => {
-            return Err(Access::new(&settings.proc_root).missing("its open files", &error));
+        Ok(found)
+    }
+
+    /// Where a process that reads a pipe puts what it reads: the regular files that it writes, else where its own
+    /// output goes.
+    fn copies(&self, pipes: u32) -> Vec<Found> {
+        let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
+        // What another gputop writes besides is its own.
+        if self.is_gputop() {
+            descriptors.retain(|descriptor| DESCRIPTORS.contains(&descriptor.number));
         }
-    };
-    let place = Place::Descriptor(link);
-    match place.open() {
-        Ok(open) => Ok(Found::File(FoundFile {
-            name: file_name(&target),
-            origin: LogOrigin::Descriptor,
-            place,
-            open,
-        })),
-        Err(error) => Err(no_file(name, &target, &error)),
+        let files = self.written(&descriptors);
+        if !files.is_empty() {
+            return files.into_iter().map(Found::File).collect();
+        }
+        let others = DESCRIPTORS.iter().map(|&fd| self.find(fd, pipes - 1));
+        others.flatten().next().unwrap_or_default()
+    }
+
+    /// The regular files that are open for writing; none of too many.
+    fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundFile> {
+        let mut files: Vec<FoundFile> = Vec::new();
+        for descriptor in descriptors
+            .iter()
+            .filter(|d| d.number != 0 && d.may(pipe::WRITE))
+        {
+            let place = Place::Descriptor(descriptor.link.clone());
+            let file = FoundFile::open(&descriptor.target, LogOrigin::PipeReader, place);
+            if let Ok(file) = file
+                && !files.iter().any(|known| known.id() == file.id())
+            {
+                files.push(file);
+            }
+        }
+        if files.len() > MOST_FILES {
+            files.clear();
+        }
+        files
+    }
+
+    fn is_gputop(&self) -> bool {
+        let own = std::fs::metadata("/proc/self/exe").map(|m| FileId::of(&m));
+        let its = std::fs::metadata(self.dir.join("exe")).map(|m| FileId::of(&m));
+        matches!((own, its), (Ok(own), Ok(its)) if own == its)
+    }
+
+    /// The log of GNU screen, where it keeps one (`screen -L`): a file that the screen above the process writes.
+    /// Asking screen itself for its text would write a file and disturb its user.
+    fn screen(&self) -> Option<Vec<Found>> {
+        let mut pid = self.pid;
+        for _ in 0..MOST_PARENTS {
+            let process = Process::new(self.settings, pid);
+            let file = StatFile::open(&process.dir.join("stat")).ok()?;
+            let mut buffer = StatBuffer::new();
+            let stat = file.read(&mut buffer).ok()?;
+            if stat.name.eq_ignore_ascii_case(b"screen") {
+                let descriptors = pipe::descriptors(&self.settings.proc_root, pid);
+                let files = process.written(&descriptors);
+                let found: Vec<Found> = files.into_iter().map(Found::File).collect();
+                return (!found.is_empty()).then_some(found);
+            }
+            pid = stat.parent;
+        }
+        None
+    }
+
+    /// Docker's log of the container that the process runs in, which root may read.
+    fn docker(&self) -> Option<FoundFile> {
+        let cgroup = bounded::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
+        let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
+        let id = container_digits(&cgroup)?;
+        let path = self
+            .settings
+            .docker_root
+            .join(id)
+            .join(format!("{id}-json.log"));
+        let place = Place::Path {
+            path: path.clone(),
+            owners: vec![0, self.settings.user],
+        };
+        FoundFile::open(&path, LogOrigin::Docker, place).ok()
+    }
+
+    /// The output file of a Slurm batch job, under its usual name. It is the user's own, so nothing else is read.
+    fn slurm(&self) -> Option<FoundFile> {
+        let environ = self.environ();
+        let value = |name: &str| {
+            let mut entries = environ.split(|&b| b == 0);
+            entries.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+        };
+        let number = |name| {
+            let digits =
+                value(name).filter(|v| !v.is_empty() && v.iter().all(u8::is_ascii_digit))?;
+            String::from_utf8(digits.to_vec()).ok()
+        };
+        let name = match (number("SLURM_ARRAY_JOB_ID"), number("SLURM_ARRAY_TASK_ID")) {
+            (Some(job), Some(task)) => format!("slurm-{job}_{task}.out"),
+            _ => format!("slurm-{}.out", number("SLURM_JOB_ID")?),
+        };
+        let folder = std::ffi::OsString::from_vec(value("SLURM_SUBMIT_DIR")?.to_vec());
+        let path = PathBuf::from(folder).join(name);
+        let place = Place::Path {
+            path: path.clone(),
+            owners: vec![std::fs::metadata(&self.dir).ok()?.uid()],
+        };
+        FoundFile::open(&path, LogOrigin::Slurm, place).ok()
+    }
+
+    fn environ(&self) -> Vec<u8> {
+        let file = File::open(self.dir.join("environ"));
+        file.and_then(bounded::read).unwrap_or_default()
     }
 }
 
-fn no_file(name: &str, target: &Path, error: &NoFile) -> Missing {
+/// The near end of a pseudo-terminal (`UNIX98_PTY_SLAVE_MAJOR` and the seven behind it).
+fn is_terminal(metadata: &Metadata) -> bool {
+    let major = nix::sys::stat::major(metadata.rdev());
+    metadata.file_type().is_char_device() && (136..144).contains(&major)
+}
+
+fn no_file(stream: &str, target: &Path, error: &NoFile) -> Missing {
     let shown = file_name(target);
     match error {
-        NoFile::Kind(_) => Missing::new(Reason::Unsupported, format!("{name} is {shown}")),
-        NoFile::Owner(_) => Missing::new(Reason::Denied, format!("{name}, {shown}: {error}")),
+        NoFile::Kind(_) if shown.starts_with("socket:") => {
+            Missing::new(Reason::Unsupported, format!("{stream} is a socket"))
+        }
+        NoFile::Kind(_) => Missing::new(Reason::Unsupported, format!("{stream} is {shown}")),
+        NoFile::Owner(_) => Missing::new(Reason::Denied, format!("{stream}, {shown}: {error}")),
         NoFile::Io(io) if io.kind() == io::ErrorKind::PermissionDenied => Missing::new(
             Reason::Denied,
-            format!("{name} is {shown}, which only its owner may read"),
+            format!("{stream} is {shown}, which only its owner may read"),
         ),
-        NoFile::Io(_) => Missing::new(Reason::Unknown, format!("{name}, {shown}: {error}")),
+        NoFile::Io(_) => Missing::new(Reason::Unknown, format!("{stream}, {shown}: {error}")),
     }
 }
 
-/// As a user knows it: harmless, and without the kernel's remark on a deleted file.
-pub fn file_name(path: &Path) -> String {
+fn file_name(path: &Path) -> String {
     visible(&redact::text(path.as_os_str().as_bytes()), MOST_NAME)
 }
 

@@ -65,7 +65,7 @@ impl Group {
     pub fn push(&mut self, text: &[u8], now: Mono) -> Vec<Part> {
         let done = self.scanner.push(text);
         (self.grew, self.is_held) = (now, false);
-        let mut parts: Vec<Part> = done.into_iter().map(|e| self.part(e)).collect();
+        let mut parts: Vec<Part> = done.into_iter().filter_map(|e| self.part(e)).collect();
         self.note_window(now);
         parts.extend(self.flush(now));
         parts
@@ -83,14 +83,14 @@ impl Group {
         let excerpt = self.scanner.flush(whole_lines);
         self.is_held = self.scanner.is_open();
         self.waits = self.is_held.then_some(now);
-        excerpt.map(|excerpt| self.part(excerpt))
+        self.part(excerpt?)
     }
 
     /// What waits, whatever it is: nothing will follow.
     pub fn finish(&mut self) -> Option<Part> {
         let excerpt = self.scanner.finish().pop();
         (self.waits, self.window, self.is_held) = (None, None, false);
-        excerpt.map(|excerpt| self.part(excerpt))
+        self.part(excerpt?)
     }
 
     /// When there is something to flush.
@@ -110,16 +110,32 @@ impl Group {
         self.window = self.window.or(Some(now));
     }
 
-    fn part(&mut self, excerpt: Excerpt) -> Part {
-        let offset = self.base + excerpt.start;
-        let continues = self.sent_to == Some(offset);
-        self.sent_to = Some(offset + excerpt.bytes.len() as u64);
-        Part {
-            offset,
-            line: Some(excerpt.first_line),
-            continues,
-            bytes: excerpt.bytes,
+    /// Without what was sent already: nothing, if that is all of it.
+    fn part(&mut self, excerpt: Excerpt) -> Option<Part> {
+        let Excerpt {
+            mut bytes,
+            mut first_line,
+            start,
+        } = excerpt;
+        let mut offset = self.base + start;
+        let end = offset + bytes.len() as u64;
+        if let Some(sent) = self.sent_to.filter(|sent| *sent > offset) {
+            let again = usize::try_from(sent.min(end) - offset).unwrap_or(usize::MAX);
+            first_line += memchr::memchr_iter(b'\n', &bytes[..again]).count() as u64;
+            bytes.drain(..again);
+            offset = sent;
         }
+        if bytes.is_empty() {
+            return None;
+        }
+        let continues = self.sent_to == Some(offset);
+        self.sent_to = Some(end);
+        Some(Part {
+            offset,
+            line: Some(first_line),
+            continues,
+            bytes,
+        })
     }
 }
 
@@ -141,8 +157,7 @@ mod tests {
         assert_eq!(part.bytes, [HEAD, ERROR].concat());
         assert_eq!((part.offset, part.continues), (1_000, false));
         assert_eq!(group.due(), None);
-        let rest = [group.push(b"rest\n", Mono(400)), Vec::new()].concat();
-        assert_eq!(rest, []);
+        assert_eq!(group.push(b"rest\n", Mono(400)), []);
         let rest = group.flush(Mono(600)).expect("it is quiet again");
         assert_eq!((rest.bytes, rest.continues), (b"rest\n".to_vec(), true));
     }

@@ -3,9 +3,14 @@
 //! A log that several processes share is read once. What is found in it is of whoever writes there: of one process
 //! if it is one, else of all of them, since a line does not tell (and what it claims is not believed).
 
+use std::borrow::Cow;
+
+use super::body::Body;
+use super::docker;
 use super::group::{Group, Part};
 use super::shown::shown;
-use super::tail::Tail;
+
+use crate::diagnose::scan::has_anchor;
 use crate::model::event::{LogExcerpt, LogOrigin, LogWhy};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
@@ -50,7 +55,7 @@ struct Asked {
 pub struct Log {
     name: Reading<String>,
     origin: LogOrigin,
-    tail: Tail,
+    body: Body,
     group: Group,
     /// How many lines lie before the group, once that was counted; they cannot be in a long log.
     lines_before: Option<Option<u64>>,
@@ -66,14 +71,14 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn new(name: Reading<String>, origin: LogOrigin, tail: Tail, now: Mono) -> Self {
-        let from = tail.offset();
+    pub fn new(name: Reading<String>, origin: LogOrigin, body: Body, now: Mono) -> Self {
+        let from = body.offset();
         Self {
             name,
             origin,
             group: Group::new(from),
             lines_before: None,
-            tail,
+            body,
             writers: Vec::new(),
             asked: Vec::new(),
             allowance: Allowance::new(now),
@@ -93,6 +98,11 @@ impl Log {
                 ended: false,
             });
         }
+    }
+
+    /// Up to where it was read.
+    pub fn offset(&self) -> u64 {
+        self.body.offset()
     }
 
     pub fn remove_writer(&mut self, key: ProcessKey) {
@@ -148,9 +158,10 @@ impl Log {
         let Some(writer) = self.writers.iter().find(|writer| writer.key == key) else {
             return;
         };
-        let end = self.tail.offset();
+        let end = self.body.offset();
         let text = self.text(writer.from.max(end.saturating_sub(MOST_VIEW)), end);
         if view.text.value().is_none_or(|known| known.is_empty()) {
+            view.errors = text.value().map(|text| errors_in(text)).unwrap_or_default();
             view.text = text;
             view.sources.insert(0, source);
         } else {
@@ -158,9 +169,16 @@ impl Log {
         }
     }
 
+    fn plain<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.origin {
+            LogOrigin::Docker => docker::plain(bytes).into(),
+            _ => bytes.into(),
+        }
+    }
+
     fn text(&self, from: u64, to: u64) -> Reading<String> {
-        match self.tail.between(from, to) {
-            Ok(bytes) => Reading::Value(shown(&bytes, bytes.len().max(1)).0),
+        match self.body.between(from, to) {
+            Ok(bytes) => Reading::Value(shown(&self.plain(&bytes), 2 * bytes.len().max(1)).0),
             Err(error) => {
                 Reading::missing(Reason::Unknown, format!("it could not be read: {error}"))
             }
@@ -169,13 +187,13 @@ impl Log {
 
     fn read(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<Part> {
         let looked = std::mem::replace(&mut self.looked, now);
-        let Ok(news) = self.tail.read(buffer, now) else {
+        let Ok(news) = self.body.read(buffer, now) else {
             return Vec::new();
         };
         let mut parts = Vec::new();
         if news.is_new || news.passed_over > 0 {
             parts.extend(self.group.finish());
-            let from = self.tail.offset() - buffer.len() as u64;
+            let from = self.body.offset() - buffer.len() as u64;
             self.group = Group::new(from);
             self.lines_before = None;
             self.sampled |= news.passed_over > 0;
@@ -211,10 +229,10 @@ impl Log {
     /// The end of what a process wrote, as far as it was not sent.
     fn unsent(&mut self, key: ProcessKey) -> Option<Part> {
         let writer = self.writers.iter().find(|writer| writer.key == key)?;
-        let end = self.tail.offset();
+        let end = self.body.offset();
         let from = self.group.sent_to().unwrap_or(0).max(writer.from);
         let cut = end.saturating_sub(MOST_TAIL);
-        let mut bytes = self.tail.between(from.max(cut), end).ok()?;
+        let mut bytes = self.body.between(from.max(cut), end).ok()?;
         let mut offset = from.max(cut);
         if cut > from {
             // The line that was cut has no beginning.
@@ -234,13 +252,13 @@ impl Log {
 
     fn first_line(&mut self, part: &Part) -> Option<u64> {
         let Some(line) = part.line else {
-            return self.tail.line_at(part.offset);
+            return self.body.line_at(part.offset);
         };
         let base = self.group.base();
-        let tail = &self.tail;
+        let body = &self.body;
         let before = *self
             .lines_before
-            .get_or_insert_with(|| Some(tail.line_at(base)? - 1));
+            .get_or_insert_with(|| Some(body.line_at(base)? - 1));
         Some(before? + line)
     }
 
@@ -267,7 +285,7 @@ impl Log {
             self.left_out += part.bytes.len() as u64;
             return None;
         }
-        let (text, left_out) = shown(&part.bytes, MOST_SENT);
+        let (text, left_out) = shown(&self.plain(&part.bytes), MOST_SENT);
         let first_line = self.first_line(&part);
         let excerpt = LogExcerpt {
             file: self.name.clone(),
@@ -294,6 +312,13 @@ impl Log {
             excerpt,
         })
     }
+}
+
+/// The numbers of the lines that hold a literal of an error.
+fn errors_in(text: &str) -> Vec<usize> {
+    let lines = text.lines().enumerate();
+    let errors = lines.filter(|(_, line)| has_anchor(line.as_bytes()));
+    errors.map(|(number, _)| number).collect()
 }
 
 /// How much of one log is sent: plenty for an error, little for one that repeats for ever.

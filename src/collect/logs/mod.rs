@@ -15,14 +15,25 @@
 //! long. It grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is told, of process 418.
 
 mod board;
+mod body;
+mod command;
+mod docker;
+mod fed;
 mod find;
 mod group;
+mod journal;
 mod log;
+mod pane;
+mod pipe;
 mod shown;
 mod tail;
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
 
 pub use self::board::Logs;
 pub use self::log::Told;
@@ -31,12 +42,38 @@ pub use self::log::Told;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub proc_root: PathBuf,
+    /// The user who runs this.
+    pub user: u32,
+    pub docker_root: PathBuf,
+    pub journalctl: PathBuf,
+    pub tmux: PathBuf,
+    /// The server of the pane that this runs in.
+    pub tmux_socket: Option<PathBuf>,
+    /// Where sockets of other servers are.
+    pub tmux_folders: Vec<PathBuf>,
 }
 
 impl Settings {
-    pub fn new(proc_root: &Path) -> Self {
+    /// `tmux` is the variable of that name, `tmux_folder` TMUX_TMPDIR.
+    pub fn new(proc_root: &Path, tmux: Option<&OsStr>, tmux_folder: Option<&OsStr>) -> Self {
+        let user = geteuid().as_raw();
+        let in_folder = |folder: &Path| folder.join(format!("tmux-{user}"));
+        // `/tmp/tmux-1000/default,4711,0`
+        let socket = tmux.map(|tmux| {
+            let end = tmux.as_bytes().iter().position(|&b| b == b',');
+            let socket = &tmux.as_bytes()[..end.unwrap_or(tmux.len())];
+            PathBuf::from(OsStr::from_bytes(socket))
+        });
+        let folder = tmux_folder.map(Path::new);
+        let folders = folder.into_iter().chain([Path::new("/tmp")]);
         Self {
             proc_root: proc_root.to_owned(),
+            user,
+            docker_root: "/var/lib/docker/containers".into(),
+            journalctl: "journalctl".into(),
+            tmux: "tmux".into(),
+            tmux_socket: socket,
+            tmux_folders: folders.map(in_folder).collect(),
         }
     }
 }

@@ -147,10 +147,6 @@ impl Tail {
         self.offset
     }
 
-    pub fn id(&self) -> FileId {
-        self.id
-    }
-
     /// The text that was written since the last look, into `buffer`.
     ///
     /// # Errors

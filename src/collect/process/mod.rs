@@ -9,8 +9,8 @@
 //! before its parent collects it: so its end is still seen, and told once.
 
 pub(in crate::collect) mod access;
-mod bounded;
-mod cgroup;
+pub(in crate::collect) mod bounded;
+pub(in crate::collect) mod cgroup;
 pub mod container;
 mod cpu;
 mod detail;

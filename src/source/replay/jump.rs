@@ -9,6 +9,7 @@ use super::player::{Player, sane};
 use super::target::{self, Target, Until};
 use crate::model::event::Event;
 use crate::model::history::Summary;
+use crate::model::log::LogView;
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
 use crate::model::units::Mono;
@@ -24,6 +25,8 @@ const MOST_PAST_BYTES: u64 = 32 << 20;
 const MOST_JUMP_FRAMES: u64 = 120;
 /// Up to so many frames forward are stepped through, further ones jumped to.
 const MOST_STEPS: u64 = 16;
+
+const NO_LOG: &str = "a recording holds excerpts of logs and no log";
 
 impl Player {
     /// Takes all requests that wait before moving, so that a held key does not decode a minute for each repeat.
@@ -42,6 +45,17 @@ impl Player {
                 Request::Stacks(key) => {
                     let why = Missing::new(Reason::NotRead, "a recording holds no Python stacks");
                     self.feed.push(Update::Stacks(key, Arc::new(Err(why))));
+                }
+                Request::Log(process) => {
+                    self.feed.push(Update::Log(Arc::new(LogView {
+                        process,
+                        missing: Some(Missing::new(Reason::NotRead, NO_LOG)),
+                        ..LogView::default()
+                    })));
+                }
+                Request::Watch { process, .. } => {
+                    let why = Missing::new(Reason::NotRead, NO_LOG);
+                    self.feed.push(Update::Watched(process, Err(why)));
                 }
                 Request::Signal { signal, processes } => {
                     let why = Missing::new(

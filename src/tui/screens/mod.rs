@@ -4,6 +4,7 @@
 pub mod gpu;
 pub mod gpu_columns;
 pub mod incident;
+pub mod log;
 pub mod memory;
 pub mod overview;
 pub mod process;
@@ -121,6 +122,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &gpu::DEF,
     &process::DEF,
     &memory::DEF,
+    &log::DEF,
     &unread::DEF,
     &incident::DEF,
 ];

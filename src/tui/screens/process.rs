@@ -569,6 +569,7 @@ impl Screen for ProcessScreen {
             Action::Back,
             Action::Memory,
             Action::Stack,
+            Action::Log,
             Action::Signal,
             Action::Copy,
             Action::Help,

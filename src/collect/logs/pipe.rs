@@ -1,0 +1,80 @@
+//! Who reads a pipe: `python train.py | tee train.log`.
+//!
+//! Nothing in the kernel leads from one end of a pipe to the other, so the descriptors of other processes are looked
+//! through: of the same user (all, as root), which is bounded and done when a process is attached to, not again.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::Settings;
+use crate::model::units::Pid;
+
+const MOST_PROCESSES: usize = 32_768;
+const MOST_DESCRIPTORS: usize = 1_024;
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// A descriptor of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descriptor {
+    pub link: PathBuf,
+    pub number: u32,
+    /// As the kernel names it: `pipe:[4711]`.
+    pub target: PathBuf,
+}
+
+impl Descriptor {
+    /// Whether it is open for writing, or for reading: the link's own permissions say so.
+    pub fn may(&self, permission: u32) -> bool {
+        fs::symlink_metadata(&self.link).is_ok_and(|m| m.mode() & permission != 0)
+    }
+}
+
+pub const READ: u32 = 0o400;
+pub const WRITE: u32 = 0o200;
+
+/// The processes that have the reading end of this pipe open, others than the one that writes.
+pub fn readers(settings: &Settings, writer: Pid, pipe: &Path) -> Vec<Pid> {
+    let proc_root = &settings.proc_root;
+    let deadline = Instant::now() + LIMIT;
+    let user = user_of(proc_root, writer);
+    let is_searched = |pid| settings.user == 0 || user_of(proc_root, pid) == user;
+    let Ok(entries) = fs::read_dir(proc_root) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
+        .take(MOST_PROCESSES)
+        .take_while(|_| Instant::now() < deadline)
+        .filter(|&pid| pid != writer && is_searched(pid))
+        .filter(|&pid| {
+            descriptors(proc_root, pid)
+                .iter()
+                .any(|descriptor| descriptor.target == pipe && descriptor.may(READ))
+        })
+        .collect()
+}
+
+fn user_of(proc_root: &Path, pid: Pid) -> Option<u32> {
+    Some(fs::metadata(proc_root.join(pid.to_string())).ok()?.uid())
+}
+
+/// What a process has open; nothing of another user's.
+pub fn descriptors(proc_root: &Path, pid: Pid) -> Vec<Descriptor> {
+    let folder = proc_root.join(pid.to_string()).join("fd");
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let descriptor = |entry: fs::DirEntry| {
+        let link = entry.path();
+        Some(Descriptor {
+            number: entry.file_name().to_str()?.parse().ok()?,
+            target: fs::read_link(&link).ok()?,
+            link,
+        })
+    };
+    entries
+        .take(MOST_DESCRIPTORS)
+        .filter_map(descriptor)
+        .collect()
+}
