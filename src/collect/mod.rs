@@ -9,6 +9,7 @@ pub mod clock;
 pub mod driver;
 pub mod ends;
 pub mod host;
+pub mod kernel_log;
 pub mod memory;
 pub mod nvml;
 pub mod process;

@@ -149,6 +149,8 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
         interval: Millis(200),
         library: Some("/nonexistent".into()),
         proc_root: "/proc".into(),
+        cgroup_root: "/sys/fs/cgroup".into(),
+        kernel_log: "/nonexistent".into(),
         readonly: true,
     };
     let mut source = gputop::source::local::start(options).unwrap();

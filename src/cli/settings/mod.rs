@@ -30,6 +30,8 @@ use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
 use crate::collect::agent;
+use crate::collect::kernel_log::KERNEL_LOG;
+pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::model::spelling::instead_of;
 use crate::model::text::quoted;
@@ -184,9 +186,16 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         interval,
         library: std::env::var_os(LIBRARY_VARIABLE),
         proc_root: PathBuf::from("/proc"),
+        cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+        kernel_log: kernel_log_path(),
         // Whoever lets a person send signals says so.
         readonly: true,
     }
+}
+
+/// Where the kernel's log is.
+pub fn kernel_log_path() -> PathBuf {
+    std::env::var_os(KERNEL_LOG_VARIABLE).map_or_else(|| KERNEL_LOG.into(), PathBuf::from)
 }
 
 #[cfg(test)]

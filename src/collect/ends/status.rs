@@ -13,6 +13,8 @@ use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::process::{ProcessKey, RunState};
 use crate::model::reading::{Reading, Reason};
 
+const SIGKILL: i32 = nix::libc::SIGKILL;
+
 /// The two parts of a wait status, as [`Exit`](crate::model::event::Exit) holds them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
@@ -32,6 +34,14 @@ impl Status {
                 code: (128 + signal).into(),
                 signal: signal.into(),
             },
+        }
+    }
+
+    /// The killer sends SIGKILL; an end of which nothing is known may be one.
+    pub fn may_be_oom_killed(&self) -> bool {
+        match (self.code.get(), self.signal.get()) {
+            (_, Some(signal)) => signal == SIGKILL,
+            (code, None) => code.is_none(),
         }
     }
 

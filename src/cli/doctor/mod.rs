@@ -1,5 +1,7 @@
 //! `gputop doctor`: every capability on this machine: works or does not, why, and what this user can do about it.
 
+mod ends;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -57,14 +59,18 @@ struct Call {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
-    let (driver, costs) = check_driver();
+    let (driver, found) = check_driver();
     let works = driver.works;
     let report = Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
         checks: vec![
             driver,
+            ends::check_xids(found.as_ref().map(|found| found.xids)),
             check_namespace(),
+            ends::check_ends(),
+            ends::check_oom_killer(),
+            ends::check_kernel_log(),
             check_terminal(),
             check_configuration(shared),
         ],
@@ -73,8 +79,9 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
             .map(|group| Call {
                 name: group.name,
                 when: when(group.due),
-                microseconds: costs
+                microseconds: found
                     .iter()
+                    .flat_map(|found| &found.costs)
                     .find(|(name, _)| *name == group.name)
                     .map(|(_, cost)| *cost),
             })
@@ -92,8 +99,17 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// What a driver that answers says.
+struct Found {
+    words: String,
+    /// Microseconds of each group of the schedule.
+    costs: Vec<(&'static str, u64)>,
+    /// GPUs that report their Xids, of how many.
+    xids: (usize, u32),
+}
+
 /// Loads the driver on a thread, so that one that hangs is told and not waited for.
-fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
+fn check_driver() -> (Check, Option<Found>) {
     let (send, answer) = std::sync::mpsc::channel();
     let started = Instant::now();
     std::thread::spawn(move || {
@@ -107,11 +123,13 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
                     count => {
                         let version = nvml.sys_driver_version().unwrap_or_else(|e| e.to_string());
                         let took = started.elapsed().as_millis();
-                        let costs = crate::collect::nvml::measure(&nvml);
-                        Ok((
-                            format!("version {version}, {count} GPUs, answered in {took} ms"),
-                            costs,
-                        ))
+                        Ok(Found {
+                            words: format!(
+                                "version {version}, {count} GPUs, answered in {took} ms"
+                            ),
+                            costs: crate::collect::nvml::measure(&nvml),
+                            xids: crate::collect::nvml::xid::supported(&nvml),
+                        })
                     }
                 },
             );
@@ -119,14 +137,14 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
     });
     let name = "NVIDIA driver";
     match answer.recv_timeout(PATIENCE) {
-        Ok(Ok((found, costs))) => (
+        Ok(Ok(found)) => (
             Check {
                 name,
                 works: true,
-                found,
+                found: found.words.clone(),
                 fix: Vec::new(),
             },
-            costs,
+            Some(found),
         ),
         Ok(Err(failure)) => {
             let trouble = diagnose_driver(Path::new("/"), &failure);
@@ -137,7 +155,7 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
                     found: trouble.reason(),
                     fix: trouble.fix(is_root()),
                 },
-                Vec::new(),
+                None,
             )
         }
         Err(_) => {
@@ -150,7 +168,7 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
                     found,
                     fix,
                 },
-                Vec::new(),
+                None,
             )
         }
     }
