@@ -209,16 +209,12 @@ impl EndsThread {
             let woken = now_mono();
             // First, since it may say what the processes ended of.
             self.read_log(woken);
-            for event in &events[..count] {
-                match event.data() {
-                    ORDERS => {
-                        if self.serve().is_err() {
-                            return;
-                        }
-                    }
-                    LOG => {}
-                    token => self.notice(token, woken),
-                }
+            let events = &events[..count];
+            if events.iter().any(|event| event.data() == ORDERS) && self.serve().is_err() {
+                return;
+            }
+            for token in events.iter().map(EpollEvent::data).filter(|t| *t > LOG) {
+                self.notice(token, woken);
             }
             self.release_held();
             if self.refreshed.elapsed() >= REFRESH && !self.watched.is_empty() {
