@@ -10,6 +10,7 @@ pub mod driver;
 pub mod ends;
 pub mod hook;
 pub mod host;
+pub mod kernel_log;
 pub mod logs;
 pub mod memory;
 pub mod nvml;

@@ -11,7 +11,7 @@ use super::gpu::HealthState;
 use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
-use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
+use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
 /// One observation and where it belongs.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -72,6 +72,12 @@ pub struct Exit {
     /// The exit code; 128 + signal when a signal ended it.
     pub status: Reading<i32>,
     pub signal: Reading<i32>,
+    /// Whether the kernel's out-of-memory killer ended it, for want of host memory or of its cgroup's.
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub oom_killed: Reading<bool>,
+    /// What says so, or makes it likely: the kernel log's line, or a counter that rose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oom_evidence: Option<String>,
     /// The most device memory it was seen with, over all GPUs.
     pub peak_vram: Reading<Bytes>,
     /// How long after the end it was told, at most: since the kernel reported it, or since the process was last seen
@@ -88,12 +94,18 @@ pub struct HealthChange {
     pub detail: Option<String>,
 }
 
+/// One Xid is one event, whether the driver's event, the kernel log's line or both reported it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Xid {
+    /// 999 when the driver itself knows none.
     pub number: u64,
     /// The kernel log's line, when it could be read.
     pub text: Reading<String>,
+    /// The process that the line names, as the host numbers processes. [`Event::process`] is the same one when it is
+    /// among those that are watched here.
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub pid: Reading<Pid>,
 }
 
 /// The allocator counted failed allocations, each an `OutOfMemoryError` that the program may have caught.

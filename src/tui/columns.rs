@@ -62,10 +62,9 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
-        return Cell::new(
-            format!("ended {} {command}", theme.clock(ended.time, "%H:%M")),
-            Role::Warn,
-        );
+        let when = ended.words(theme, "%H:%M");
+        let colon = if ended.how().is_some() { ":" } else { "" };
+        return Cell::new(format!("{when}{colon} {command}"), Role::Warn);
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie {command}"), Role::Bad),
@@ -309,7 +308,7 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         priority: 2,
         cell: command,
         sort: smallest(|row| SortKey::text(row.command().value())),
-        help: "The command line, without secrets. Before it: when it ended, its state, or what M warns of: oom, flushing, \
+        help: "The command line, without secrets. Before it: when and how it ended, its state, or what M warns of: oom, flushing, \
                hoarding, growing.",
     },
 ];

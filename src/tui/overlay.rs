@@ -184,7 +184,7 @@ impl Overlay {
                 Some(Action::Open)
             }
             Self::Sent(_) => Some(Action::Back),
-            Self::Help(_) | Self::Filter { .. } => None,
+            Self::Help(_) | Self::Filter { .. } | Self::Watch { .. } => None,
         }
     }
 

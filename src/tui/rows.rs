@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::pools;
+use super::theme::Theme;
 use crate::allocator::fits::Fits;
 use crate::allocator::warnings::NoteKind;
 use crate::model::event::{Event, Exit, Observation};
@@ -38,6 +39,31 @@ impl Ended {
             time: event.time,
             mono: event.mono,
         })
+    }
+
+    /// How it ended, as far as that is known: `exit 137, OOM killer`. A clean end needs no words.
+    pub fn how(&self) -> Option<String> {
+        let code = self.exit.status.get().filter(|code| *code != 0);
+        let code = code.map(|code| format!("exit {code}"));
+        let by = match self.exit.oom_killed.get() {
+            Some(true) => Some("OOM killer".to_owned()),
+            _ => self
+                .exit
+                .signal
+                .get()
+                .map(|number| format!("signal {number}")),
+        };
+        let parts: Vec<String> = code.into_iter().chain(by).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// When, by this format, and how: `ended 12:03, exit 137, OOM killer`.
+    pub fn words(&self, theme: &Theme, format: &str) -> String {
+        let when = theme.clock(self.time, format);
+        match self.how() {
+            Some(how) => format!("ended {when}, {how}"),
+            None => format!("ended {when}"),
+        }
     }
 }
 
@@ -99,8 +125,13 @@ impl ProcessRow {
     fn origins(frame: &Arc<Frame>, ended: &[Arc<Ended>]) -> Vec<Origin> {
         let mut rows = Vec::new();
         let pools = pools::Index::new(frame);
+        // An end is told at once; the frame still has the process for a moment.
+        let has_ended = |key: ProcessKey| ended.iter().any(|ended| ended.key == key);
         for (g, gpu) in frame.gpus.iter().enumerate() {
             for (l, listed) in gpu.processes.value().into_iter().flatten().enumerate() {
+                if listed.process.is_some_and(has_ended) {
+                    continue;
+                }
                 let facts = listed.process.and_then(|key| position(frame, key));
                 rows.push(Origin::Listed {
                     frame: Arc::clone(frame),
@@ -112,6 +143,9 @@ impl ProcessRow {
             }
         }
         for (f, process) in frame.processes.iter().flat_map(|p| &*p.list).enumerate() {
+            if has_ended(process.key) {
+                continue;
+            }
             for uuid in &process.open_gpus {
                 if let Some(g) = frame.gpus.iter().position(|gpu| gpu.uuid == *uuid) {
                     rows.push(Origin::Local {

@@ -12,6 +12,8 @@ mod crowd;
 #[cfg(target_os = "linux")]
 mod dashboard;
 mod day;
+#[cfg(target_os = "linux")]
+mod ends;
 mod explain;
 #[cfg(target_os = "linux")]
 mod fake_nvml;

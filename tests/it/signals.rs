@@ -156,6 +156,8 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
         },
         tmux: None,
         tmux_folder: None,
+        cgroup_root: "/sys/fs/cgroup".into(),
+        kernel_log: "/nonexistent".into(),
         readonly: true,
     };
     let mut source = gputop::source::local::start(options).unwrap();

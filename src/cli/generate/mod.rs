@@ -7,7 +7,7 @@ use clap::{Command as ClapCommand, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use color_eyre::Result;
 
-use super::settings::{CONFIG_VARIABLE, LIBRARY_VARIABLE};
+use super::settings::{CONFIG_VARIABLE, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
 use super::{Cli, log, print};
 
 #[derive(Debug, clap::Args)]
@@ -40,6 +40,10 @@ const VARIABLES: &[(&str, &str)] = &[
     (
         LIBRARY_VARIABLE,
         "The NVML library to load instead of the one that the system finds",
+    ),
+    (
+        KERNEL_LOG_VARIABLE,
+        "The file to read the kernel's log from instead of /dev/kmsg",
     ),
     (
         log::LEVEL_VARIABLE,

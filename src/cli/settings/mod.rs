@@ -30,6 +30,8 @@ use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
 use crate::collect::agent;
+use crate::collect::kernel_log::KERNEL_LOG;
+pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::collect::process::container::Files;
 use crate::incidents::Store;
@@ -224,9 +226,16 @@ pub fn agent_options(interval: Millis) -> agent::Options {
             root: PathBuf::from("/"),
             home: std::env::var_os("HOME").map(PathBuf::from),
         },
+        cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+        kernel_log: kernel_log_path(),
         // Whoever lets a person send signals says so.
         readonly: true,
     }
+}
+
+/// Where the kernel's log is.
+pub fn kernel_log_path() -> PathBuf {
+    std::env::var_os(KERNEL_LOG_VARIABLE).map_or_else(|| KERNEL_LOG.into(), PathBuf::from)
 }
 
 #[cfg(test)]

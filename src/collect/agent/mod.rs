@@ -1,7 +1,8 @@
 //! Brings the sections of all collectors together into one frame a tick, and turns requests into orders.
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
-//! (the kernel's side), `ends` (of processes), `torch` (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `requests`, and
+//! (the kernel's side), `ends` (of processes, and the kernel's log), `xid` (the driver's events), `torch`
+//! (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `requests`, and
 //! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
@@ -10,6 +11,7 @@ mod devices;
 mod kernel;
 mod remembered;
 mod unattributed;
+mod xids;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,14 +21,18 @@ use std::time::{Duration, Instant};
 
 use self::kernel::{Kernel, KernelOrder};
 use self::remembered::Remembered;
-use self::unattributed::{Seen, explain, is_worth_a_look};
+use self::unattributed::{Known, explain, is_worth_a_look};
+use self::xids::{Half, Xids};
 use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
-use super::ends::{End, Ends};
+use super::ends::oom::Places;
+use super::ends::{End, Ends, Seen};
 use super::host::hello;
+use super::kernel_log::XidLine;
 use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
+use super::nvml::xid;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
 use super::process::{ProcessReadout, detail, send_signal};
@@ -34,7 +40,7 @@ use super::python::{Python, Wanted};
 use super::torch::Failure;
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::{Event, Exit, HealthChange, HookEvent, Observation, OomsRose};
+use crate::model::event::{Event, Exit, HealthChange, HookEvent, Observation, OomsRose, Xid};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
@@ -59,6 +65,10 @@ pub struct Options {
     /// The values of TMUX and TMUX_TMPDIR: where this user's tmux servers are.
     pub tmux: Option<std::ffi::OsString>,
     pub tmux_folder: Option<std::ffi::OsString>,
+    /// `/sys/fs/cgroup`
+    pub cgroup_root: PathBuf,
+    /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
+    pub kernel_log: PathBuf,
     /// No signal is sent, whoever asks.
     pub readonly: bool,
 }
@@ -73,9 +83,11 @@ pub enum Section {
     Map((ProcessKey, u32), Result<PoolMap, Missing>),
     /// Allocations of a watched process failed.
     Ooms(Box<Rise>),
-    End(Box<End>),
     Log(Box<Told>),
     Hook(Vec<(ProcessKey, HookEvent)>),
+    Seen(Seen),
+    /// The driver reported an Xid of this number.
+    Xid(Option<GpuUuid>, u64),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -147,12 +159,20 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         }
     });
     let to_agent = sections.clone();
-    let ends = Ends::start(&options.proc_root, move |end| {
-        let _ = to_agent.send(Section::End(Box::new(end)));
+    let places = Places {
+        proc_root: options.proc_root.clone(),
+        cgroup_root: options.cgroup_root,
+        is_host: hello.namespace == PidNamespace::Host,
+    };
+    let ends = Ends::start(places, &options.kernel_log, move |seen| {
+        let _ = to_agent.send(Section::Seen(seen));
     })?;
     let agent = Agent {
         feed,
+        log: ends.log().clone(),
         ends,
+        xids: Xids::default(),
+        xid_thread: None,
         sampler,
         python,
         logs,
@@ -237,6 +257,11 @@ fn find_driver(library: &Library) -> Driver {
 struct Agent {
     feed: Arc<Feed>,
     ends: Ends,
+    /// Whether the kernel's log is being read.
+    log: Result<(), Missing>,
+    xids: Xids,
+    /// Ends the thread of the driver's Xid events when it is dropped.
+    xid_thread: Option<Sender<()>>,
     sampler: Sampler,
     python: Python,
     logs: Logs,
@@ -317,10 +342,17 @@ impl Agent {
         done: impl Fn(&Self) -> bool,
     ) -> Result<(), Closed> {
         while !done(self) {
-            match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            let now = Instant::now();
+            let due = self.xids.next_due().map(|due| instant_of(due.0));
+            let until = due.map_or(deadline, |due| due.min(deadline));
+            match inbox.recv_timeout(until.saturating_duration_since(now)) {
                 Ok(section) => self.apply(section)?,
+                Err(RecvTimeoutError::Timeout) if until < deadline => {}
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Err(Closed),
+            }
+            for xid in self.xids.due(now_mono()) {
+                self.announce_driver_xid(xid);
             }
         }
         Ok(())
@@ -337,7 +369,6 @@ impl Agent {
             Section::Ooms(rise) => self.announce_ooms(*rise),
             Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
-            Section::End(end) => self.announce_exit(*end),
             Section::Log(told) => {
                 self.announce(told.process, None, Observation::Log(told.excerpt));
             }
@@ -346,6 +377,10 @@ impl Agent {
                     self.announce(Some(key), None, Observation::Hook(event));
                 }
             }
+            Section::Seen(Seen::End(end)) => self.announce_exit(*end),
+            Section::Seen(Seen::Xid(line)) => self.take_xid_line(*line),
+            Section::Seen(Seen::LogEnded(why)) => self.log = Err(why),
+            Section::Xid(gpu, number) => self.take_xid(gpu, number),
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
         }
@@ -397,7 +432,64 @@ impl Agent {
         for index in 0..driver.gpus.get().unwrap_or(0).min(MOST_GPUS) {
             self.start_worker(index);
         }
+        if !self.workers.is_empty() && self.xid_thread.is_none() {
+            self.start_xid_thread();
+        }
         self.driver = Some(driver);
+    }
+
+    fn start_xid_thread(&mut self) {
+        let (alive, is_alive) = mpsc::channel();
+        match xid::spawn(Arc::clone(&self.library), is_alive, self.sections.clone()) {
+            Ok(()) => self.xid_thread = Some(alive),
+            Err(error) => tracing::error!(%error, "no thread for Xids"),
+        }
+    }
+
+    fn take_xid(&mut self, gpu: Option<GpuUuid>, number: u64) {
+        let event = Half {
+            gpu,
+            number,
+            at: now_mono(),
+        };
+        if let Some(xid) = self.xids.event(event, self.log.is_ok()) {
+            self.announce_driver_xid(xid);
+        }
+    }
+
+    fn take_xid_line(&mut self, line: XidLine) {
+        let is_it = |gpu: &&Gpu| gpu.board.pci_bus.value() == Some(&line.pci_bus);
+        let gpu = self.gpus.values().find(is_it).map(|gpu| gpu.uuid.clone());
+        let gpu = self.xids.line(Half {
+            gpu,
+            number: line.number,
+            at: now_mono(),
+        });
+        let pid = line
+            .pid
+            .get()
+            .filter(|_| self.namespace == PidNamespace::Host);
+        let process = pid.and_then(|pid| self.remembered.with_pid(pid, &self.processes.list));
+        let xid = Xid {
+            number: line.number,
+            text: line.text.into(),
+            pid: line.pid,
+        };
+        self.announce(process, gpu, Observation::Xid(xid));
+    }
+
+    /// An Xid without its line.
+    fn announce_driver_xid(&mut self, xid: Half) {
+        let why = match &self.log {
+            Ok(()) => Missing::new(Reason::Unknown, "the kernel log has no line of it"),
+            Err(why) => why.clone(),
+        };
+        let observation = Observation::Xid(Xid {
+            number: xid.number,
+            text: Reading::Missing(why.clone()),
+            pid: Reading::Missing(why),
+        });
+        self.announce(None, xid.gpu, observation);
     }
 
     fn start_worker(&mut self, index: u32) {
@@ -672,6 +764,8 @@ impl Agent {
             gpus: peak.gpus,
             status: end.code,
             signal: end.signal,
+            oom_killed: end.oom.oom_killed,
+            oom_evidence: end.oom.evidence,
             peak_vram: peak.vram,
             noticed_after: now.since(end.since),
         };
@@ -699,7 +793,7 @@ impl Agent {
     }
 
     fn explain_unattributed(&mut self) {
-        let seen = Seen {
+        let known = Known {
             namespace: self.namespace,
             processes: &self.processes.list,
             pools: &self.pools,
@@ -707,7 +801,7 @@ impl Agent {
             peaks: self.remembered.peaks(),
         };
         for gpu in self.gpus.values_mut() {
-            gpu.unattributed = explain(gpu, &seen);
+            gpu.unattributed = explain(gpu, &known);
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::model::gpu::Gpu;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::Reading;
-use crate::model::units::{Bytes, GpuUuid, Millis, Mono, StartTicks};
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 
 /// As long as the process table watches for an end, and a little longer.
 const REMEMBER: Millis = Millis(6 * 60 * 1_000);
@@ -110,6 +110,20 @@ impl Remembered {
             self.departed.insert(key, (at, last));
         }
         is_news
+    }
+
+    /// The process that has this PID, or had it last.
+    pub fn with_pid(&self, pid: Pid, list: &[Process]) -> Option<ProcessKey> {
+        let at = list.binary_search_by_key(&pid, |process| process.key.pid);
+        let listed = at.ok().map(|at| list[at].key);
+        let departed = || {
+            self.departed
+                .keys()
+                .rev()
+                .find(|key| key.pid == pid)
+                .copied()
+        };
+        listed.filter(|key| is_known(*key)).or_else(departed)
     }
 
     /// What there was of a process that has ended, the first time it is asked for.

@@ -23,7 +23,7 @@ const LEAST: Bytes = Bytes(64 << 20);
 const NAMED: usize = 4;
 
 /// What a tick knows beside the GPU.
-pub struct Seen<'a> {
+pub struct Known<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
     pub pools: &'a Pools,
@@ -42,7 +42,7 @@ pub fn is_worth_a_look(gpu: &Gpu, processes: &[Process]) -> bool {
 }
 
 /// The parts of the GPU's memory that belong to no living process here; none where all of it does.
-pub fn explain(gpu: &Gpu, seen: &Seen<'_>) -> Vec<Unattributed> {
+pub fn explain(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
     if seen.namespace != PidNamespace::Host {
         return outside(gpu, seen).into_iter().collect();
     }
@@ -76,7 +76,7 @@ fn held<'g>(entries: impl Iterator<Item = &'g GpuProcess>) -> (Bytes, Vec<Pid>) 
 }
 
 /// In a container no entry of the driver's can be matched: what the allocators here do not account for.
-fn outside(gpu: &Gpu, seen: &Seen<'_>) -> Option<Unattributed> {
+fn outside(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
     let split = account_pools(gpu, Some(seen.pools))?;
     let bytes = Bytes(split.processes.0 + split.unattributed.0);
     if bytes < LEAST {
@@ -102,7 +102,7 @@ fn outside(gpu: &Gpu, seen: &Seen<'_>) -> Option<Unattributed> {
 }
 
 /// Entries whose process cannot be opened: hidden from this user, or gone while the driver still lists it.
-fn behind_nobody(gpu: &Gpu, seen: &Seen<'_>) -> Vec<Unattributed> {
+fn behind_nobody(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
     let because = |entry: &&GpuProcess| {
         let process = facts(entry, seen.processes)?;
         let is_unseen = process.key.start == StartTicks(0);
@@ -134,7 +134,7 @@ fn behind_nobody(gpu: &Gpu, seen: &Seen<'_>) -> Vec<Unattributed> {
     parts
 }
 
-fn listed_zombies(gpu: &Gpu, seen: &Seen<'_>) -> Vec<Unattributed> {
+fn listed_zombies(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
     let entries = listed(gpu).filter_map(|entry| Some((entry, facts(entry, seen.processes)?)));
     entries
         .filter(|(_, process)| is_zombie(process))
@@ -179,7 +179,7 @@ fn ended_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) ->
 }
 
 /// What no entry of the driver's list claims.
-fn unclaimed(gpu: &Gpu, seen: &Seen<'_>) -> Option<Unattributed> {
+fn unclaimed(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
     let bytes = split.unattributed;
     if bytes < LEAST {
@@ -347,7 +347,7 @@ mod tests {
             gpus: vec![gpu.uuid.clone()],
             ..Peak::default()
         };
-        let seen = Seen {
+        let seen = Known {
             namespace,
             processes: std::slice::from_ref(process),
             pools: &Pools::default(),
@@ -380,7 +380,7 @@ mod tests {
         );
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
-        // Seen on this GPU before it ended; another that never was; one that holds another GPU.
+        // Known on this GPU before it ended; another that never was; one that holds another GPU.
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);

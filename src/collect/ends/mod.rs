@@ -5,10 +5,15 @@
 //! the agent. The agent still learns of ends by the process table, two seconds later at most: of processes that could
 //! not be watched here, because the kernel is older than 5.3 or `ulimit -n` leaves no room.
 //!
+//! What SIGKILL ended, or nobody knows what, may have been the out-of-memory killer's ([`oom`]). The kernel's log tells
+//! that, so it is read on this thread too; its lines about GPUs go on to the agent.
+//!
 //! A pidfd is bound to whoever has the PID when it is made; the start time is compared after that, so a process that
 //! got the PID meanwhile is never taken for the one that was meant (as in `process/signal.rs`).
 
+pub mod oom;
 mod pidfd_info;
+pub mod probe;
 mod status;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,16 +29,21 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
+use self::oom::{OomKiller, Places, Verdict};
 use self::status::{Remains, Status};
 use super::clock::now_mono;
+use super::kernel_log::{KernelLog, Line, XidLine};
 use super::process::stat::{StatBuffer, StatFile};
 use crate::model::process::ProcessKey;
-use crate::model::reading::{Reading, Reason};
+use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
 
-/// How long the parent of another user's process may take to collect it before its end is told without its status:
-/// what is left of 100 ms.
+/// How long an end is held back while more may be known of it in a moment: the status of another user's process, once
+/// its parent collects it, or the line that says whom the out-of-memory killer chose. What is left of 100 ms.
 const GRACE: Duration = Duration::from_millis(80);
+
+/// How often the counters of the out-of-memory killer are read while nothing ends.
+const REFRESH: Duration = Duration::from_secs(10);
 
 /// Ends taken from the kernel in one go.
 const BATCH: usize = 256;
@@ -45,8 +55,18 @@ pub struct End {
     /// The exit code; 128 + signal when a signal ended it.
     pub code: Reading<i32>,
     pub signal: Reading<i32>,
+    pub oom: Verdict,
     /// It has ended after this: when the kernel woke the thread, or when the process table last saw it alive.
     pub since: Mono,
+}
+
+/// What the thread has to tell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    End(Box<End>),
+    Xid(Box<XidLine>),
+    /// The kernel's log can no longer be read.
+    LogEnded(Missing),
 }
 
 /// A handle on the thread, which ends when the handle is dropped.
@@ -54,6 +74,7 @@ pub struct End {
 pub struct Ends {
     orders: Sender<Order>,
     wake: Arc<EventFd>,
+    log: Result<(), Missing>,
 }
 
 #[derive(Debug)]
@@ -64,32 +85,48 @@ enum Order {
 }
 
 impl Ends {
-    /// `tell` is called on the thread and should only pass the end on.
+    /// `tell` is called on the thread and should only pass on what it is told.
     ///
     /// # Errors
     /// When the system gives no thread or no descriptor.
-    pub fn start(proc_root: &Path, tell: impl Fn(End) + Send + 'static) -> io::Result<Self> {
+    pub fn start(
+        places: Places,
+        kernel_log: &Path,
+        tell: impl Fn(Seen) + Send + 'static,
+    ) -> io::Result<Self> {
         let (orders, inbox) = mpsc::channel();
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&*wake, EpollEvent::new(EpollFlags::EPOLLIN, ORDERS))?;
+        let opened = KernelLog::open(kernel_log).and_then(|log| {
+            let added = epoll.add(&log, EpollEvent::new(EpollFlags::EPOLLIN, LOG));
+            added.map_err(|error| Missing::new(Reason::Unknown, error.to_string()))?;
+            Ok(log)
+        });
+        let (log_file, log) = match opened {
+            Ok(file) => (Some(file), Ok(())),
+            Err(why) => (None, Err(why)),
+        };
         let thread = EndsThread {
-            proc_root: proc_root.to_owned(),
+            proc_root: places.proc_root.clone(),
+            oom: OomKiller::new(places, log.clone()),
+            log: log_file,
+            refreshed: Instant::now(),
             epoll,
             wake: Arc::clone(&wake),
             inbox,
             tell: Box::new(tell),
             watched: BTreeMap::new(),
             tokens: HashMap::new(),
-            next_token: ORDERS + 1,
-            uncollected: BTreeMap::new(),
+            next_token: LOG + 1,
+            held: BTreeMap::new(),
         };
         std::thread::Builder::new()
             .name("ends".into())
             .spawn(move || thread.run())?;
-        Ok(Self { orders, wake })
+        Ok(Self { orders, wake, log })
     }
 
     /// The processes to watch from now on, which were alive at `seen`; one that has ended since is told at once. One
@@ -102,6 +139,11 @@ impl Ends {
     /// end is told in one place: now, or with its status when that is awaited.
     pub fn found(&self, process: ProcessKey, since: Mono) {
         self.order(Order::Found(process, since));
+    }
+
+    /// Whether the kernel's log could be opened.
+    pub fn log(&self) -> &Result<(), Missing> {
+        &self.log
     }
 
     fn order(&self, order: Order) {
@@ -117,30 +159,36 @@ impl Drop for Ends {
     }
 }
 
-/// What the kernel wakes the thread for: orders, or the process with this token.
+/// What the kernel wakes the thread for: orders, the log, or the process with this token.
 const ORDERS: u64 = 0;
+const LOG: u64 = 1;
 
 struct EndsThread {
     proc_root: PathBuf,
     epoll: Epoll,
     wake: Arc<EventFd>,
     inbox: Receiver<Order>,
-    tell: Box<dyn Fn(End) + Send>,
+    tell: Box<dyn Fn(Seen) + Send>,
+    log: Option<KernelLog>,
+    oom: OomKiller,
+    refreshed: Instant,
     watched: BTreeMap<u64, Watched>,
     tokens: HashMap<ProcessKey, u64>,
     next_token: u64,
-    /// Ended, but not collected, and of unknown status: when each is told without it.
-    uncollected: BTreeMap<u64, Uncollected>,
+    /// Ended, and held back until more is known.
+    held: BTreeMap<u64, Held>,
 }
 
 struct Watched {
     process: ProcessKey,
     pidfd: OwnedFd,
+    /// The file that counts the kills in its cgroup.
+    group: Option<Arc<Path>>,
 }
 
-struct Uncollected {
+struct Held {
     until: Instant,
-    woken: Mono,
+    since: Mono,
 }
 
 /// The handle is gone.
@@ -159,28 +207,52 @@ impl EndsThread {
                 }
             };
             let woken = now_mono();
-            for event in &events[..count] {
-                match event.data() {
-                    ORDERS => {
-                        if self.serve().is_err() {
-                            return;
-                        }
-                    }
-                    token => self.notice(token, woken),
-                }
+            // First, since it may say what the processes ended of.
+            self.read_log(woken);
+            let events = &events[..count];
+            if events.iter().any(|event| event.data() == ORDERS) && self.serve().is_err() {
+                return;
             }
-            self.give_up_waiting();
+            for token in events.iter().map(EpollEvent::data).filter(|t| *t > LOG) {
+                self.notice(token, woken);
+            }
+            self.release_held();
+            if self.refreshed.elapsed() >= REFRESH && !self.watched.is_empty() {
+                self.oom.refresh(now_mono());
+                self.refreshed = Instant::now();
+            }
         }
     }
 
-    /// Until the first of those that are not collected is told anyway; for ever while there is none.
+    /// Until the first that is held back must be told, or the counters are due; for ever while nothing is watched.
     fn patience(&self) -> EpollTimeout {
-        let Some(until) = self.uncollected.values().map(|u| u.until).min() else {
+        let refresh = (!self.watched.is_empty()).then_some(self.refreshed + REFRESH);
+        let held = self.held.values().map(|held| held.until).min();
+        let Some(until) = refresh.into_iter().chain(held).min() else {
             return EpollTimeout::NONE;
         };
         let left = until.saturating_duration_since(Instant::now());
         // Rounded up, or the last millisecond would be spent in a loop.
         EpollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(EpollTimeout::ZERO)
+    }
+
+    fn read_log(&mut self, now: Mono) {
+        let Some(log) = &mut self.log else { return };
+        let (oom, tell) = (&mut self.oom, &self.tell);
+        let read = log.read(|line| match line {
+            Line::OomKill(kill) => oom.note(kill, now),
+            Line::Xid(xid) => tell(Seen::Xid(Box::new(xid))),
+        });
+        if log.take_missed() {
+            tracing::warn!("the kernel logged faster than it was read; lines are missing");
+        }
+        if let Err(why) = read {
+            tracing::warn!(%why, "the kernel log is no longer read");
+            self.oom.lose_log(why.clone());
+            (self.tell)(Seen::LogEnded(why));
+            // Closing it takes it out of the epoll set.
+            self.log = None;
+        }
     }
 
     fn serve(&mut self) -> Result<(), Stopped> {
@@ -212,16 +284,16 @@ impl EndsThread {
             }
             match open(&self.proc_root, process) {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
-                Ok(None) => self.tell(process, collected(), seen),
+                Ok(None) => self.tell(process, None, collected(), seen),
                 // The process table has it open, and will find its end.
                 Err(error) => tracing::debug!(pid = process.pid.0, %error, "not watched"),
             }
         }
     }
 
-    fn found(&self, process: ProcessKey, since: Mono) {
+    fn found(&mut self, process: ProcessKey, since: Mono) {
         if !self.tokens.contains_key(&process) {
-            self.tell(process, collected(), since);
+            self.tell(process, None, collected(), since);
         }
     }
 
@@ -235,46 +307,61 @@ impl EndsThread {
         }
         self.next_token += 1;
         self.tokens.insert(process, token);
-        self.watched.insert(token, Watched { process, pidfd });
+        let group = self.oom.watch(process.pid);
+        let watched = Watched {
+            process,
+            pidfd,
+            group,
+        };
+        self.watched.insert(token, watched);
     }
 
     /// Closing the descriptor takes it out of the epoll set.
-    fn forget(&mut self, token: u64) {
-        self.uncollected.remove(&token);
-        if let Some(watched) = self.watched.remove(&token) {
-            self.tokens.remove(&watched.process);
-        }
+    fn forget(&mut self, token: u64) -> Option<Watched> {
+        self.held.remove(&token);
+        let watched = self.watched.remove(&token)?;
+        self.tokens.remove(&watched.process);
+        Some(watched)
     }
 
+    /// The kernel says that it has ended, or once more that it was collected.
     fn notice(&mut self, token: u64, woken: Mono) {
         let Some(watched) = self.watched.get(&token) else {
             return;
         };
-        let woken = self.uncollected.get(&token).map_or(woken, |u| u.woken);
-        match status::look(&self.proc_root, watched.process, &watched.pidfd) {
-            Remains::Told(status) => self.end(token, Status::of_wait(status), woken),
-            Remains::Collected => self.end(token, collected(), woken),
-            Remains::Hidden => {
-                self.uncollected.entry(token).or_insert(Uncollected {
-                    until: Instant::now() + GRACE,
-                    woken,
-                });
-            }
+        let pid = watched.process.pid;
+        let remains = status::look(&self.proc_root, watched.process, &watched.pidfd);
+        let status = match remains {
             // Another thread of it may have executed a program, which older kernels take for an end.
-            Remains::Alive => {}
+            Remains::Alive => return,
+            Remains::Told(status) => Status::of_wait(status),
+            Remains::Collected => collected(),
+            Remains::Hidden => return self.hold(token, woken),
+        };
+        if status.may_be_oom_killed() && self.oom.is_line_awaited(pid, now_mono()) {
+            return self.hold(token, woken);
         }
+        let since = self.held.get(&token).map_or(woken, |held| held.since);
+        self.end(token, status, since);
     }
 
-    fn give_up_waiting(&mut self) {
+    fn hold(&mut self, token: u64, since: Mono) {
+        self.held.entry(token).or_insert(Held {
+            until: Instant::now() + GRACE,
+            since,
+        });
+    }
+
+    fn release_held(&mut self) {
         let now = Instant::now();
         let due: Vec<(u64, Mono)> = self
-            .uncollected
+            .held
             .iter()
-            .filter(|(_, uncollected)| uncollected.until <= now)
-            .map(|(token, uncollected)| (*token, uncollected.woken))
+            .filter(|(_, held)| held.until <= now)
+            .map(|(token, held)| (*token, held.since))
             .collect();
-        for (token, woken) in due {
-            // Kernels before 6.9 do not wake for the collection.
+        for (token, since) in due {
+            // Once more: kernels before 6.9 do not wake for the collection.
             let remains = self
                 .watched
                 .get(&token)
@@ -287,25 +374,36 @@ impl EndsThread {
                     "its parent has not collected it yet; until then its own user and root are told",
                 ),
             };
-            self.end(token, status, woken);
+            self.end(token, status, since);
         }
     }
 
-    fn end(&mut self, token: u64, status: Status, woken: Mono) {
-        let Some(process) = self.watched.get(&token).map(|w| w.process) else {
-            return;
-        };
-        self.forget(token);
-        self.tell(process, status, woken);
+    fn end(&mut self, token: u64, status: Status, since: Mono) {
+        if let Some(watched) = self.forget(token) {
+            self.tell(watched.process, watched.group.as_ref(), status, since);
+        }
     }
 
-    fn tell(&self, process: ProcessKey, status: Status, since: Mono) {
-        (self.tell)(End {
+    fn tell(
+        &mut self,
+        process: ProcessKey,
+        group: Option<&Arc<Path>>,
+        status: Status,
+        since: Mono,
+    ) {
+        let oom = if status.may_be_oom_killed() {
+            let by_sigkill = status.signal.get().is_some();
+            self.oom.judge(process.pid, group, by_sigkill, now_mono())
+        } else {
+            Verdict::not_killed()
+        };
+        (self.tell)(Seen::End(Box::new(End {
             process,
             code: status.code,
             signal: status.signal,
+            oom,
             since,
-        });
+        })));
     }
 }
 

@@ -5,13 +5,15 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use super::pidfd_info;
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::process::{ProcessKey, RunState};
 use crate::model::reading::{Reading, Reason};
+
+const SIGKILL: i32 = nix::libc::SIGKILL;
 
 /// The two parts of a wait status, as [`Exit`](crate::model::event::Exit) holds them.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,14 @@ impl Status {
                 code: (128 + signal).into(),
                 signal: signal.into(),
             },
+        }
+    }
+
+    /// The killer sends SIGKILL; an end of which nothing is known may be one.
+    pub fn may_be_oom_killed(&self) -> bool {
+        match (self.code.get(), self.signal.get()) {
+            (_, Some(signal)) => signal == SIGKILL,
+            (code, None) => code.is_none(),
         }
     }
 
@@ -58,13 +68,27 @@ pub enum Remains {
 
 /// Looks at once: the parent may collect it at any moment.
 pub fn look(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> Remains {
-    let remains = zombie(proc_root, key).unwrap_or(Remains::Collected);
+    let shown = zombie(proc_root, key).unwrap_or(Remains::Collected);
+    // Start times are in hundredths of a second: another process may have its PID and its start. While this one is not
+    // collected the PID is its own.
+    let remains = match is_collected(&pidfd) {
+        true => Remains::Collected,
+        false => shown,
+    };
     match remains {
         Remains::Told(_) | Remains::Alive => remains,
         Remains::Hidden | Remains::Collected => {
             pidfd_info::wait_status(pidfd).map_or(remains, Remains::Told)
         }
     }
+}
+
+/// The kernel shows the PID of what a pidfd is bound to, and -1 once that was collected.
+fn is_collected(pidfd: impl AsFd) -> bool {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_fd().as_raw_fd());
+    let info = std::fs::read_to_string(path).unwrap_or_default();
+    let mut pids = info.lines().filter_map(|line| line.strip_prefix("Pid:"));
+    pids.any(|pid| pid.trim() == "-1")
 }
 
 fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<Remains> {

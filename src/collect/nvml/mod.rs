@@ -3,7 +3,7 @@
 //! The datum's way: `worker` wakes on the tick and calls `device` for what `schedule` says is due; the readings land
 //! in one [`Gpu`](crate::model::gpu::Gpu), which goes to the agent as a section. `library` owns the loaded library
 //! and its re-loading, `raw` the few calls that the wrapper makes twice or not at all, `reason` turns an NVML error
-//! into the reason a screen shows.
+//! into the reason a screen shows. `xid` waits for what the driver reports by itself.
 //!
 //! Nothing outside this folder names NVML.
 
@@ -13,6 +13,7 @@ mod raw;
 mod reason;
 pub mod schedule;
 pub mod worker;
+pub mod xid;
 
 pub use reason::missing;
 

@@ -195,6 +195,12 @@ pub fn memory_v1(device: &Device<'_>) -> Result<(u64, u64, u64), NvmlError> {
     Ok((info.total, info.free, info.used))
 }
 
+/// Whether both are one handle: an event names its GPU by it, also when the GPU no longer answers.
+pub fn is_same(one: &Device<'_>, other: &Device<'_>) -> bool {
+    // SAFETY: the handles are only compared.
+    unsafe { one.handle() == other.handle() }
+}
+
 /// The GPU instance and compute instance of a MIG device handle.
 pub fn mig_instances(device: &Device<'_>) -> (Result<u32, NvmlError>, Result<u32, NvmlError>) {
     let lib = device.nvml().lib();

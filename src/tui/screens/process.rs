@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use super::memory::MemoryScreen;
 use super::{Screen, ScreenDef, Step};
 use crate::model::container::Runtime;
+use crate::model::event::Exit;
 use crate::model::gpu::ContextKind;
 use crate::model::history::{ProcessMetric, SeriesKey};
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
@@ -85,6 +86,9 @@ impl ProcessScreen {
         let mut list = gpu_facts(&rows, theme);
         for stack in app.stacks(self.id.key) {
             list.extend(stacks::facts(stack, app.frame.mono, theme));
+        }
+        if let Some(ended) = rows.iter().find_map(|row| row.ended()) {
+            list.extend(end_facts(&ended.exit, theme));
         }
         if let Some(process) = rows.iter().find_map(|row| row.facts()) {
             list.extend(host_facts(
@@ -231,6 +235,25 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
             format!("{}, {}", stats.num_alloc_retries, stats.num_ooms),
         ),
     ]
+}
+
+/// How it ended.
+fn end_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
+    let number = |name, reading: &Reading<i32>| {
+        Fact::reading(name, reading, "kernel", theme, i32::to_string)
+    };
+    let killed = |killed: &bool| if *killed { "yes" } else { "no" }.to_owned();
+    let mut list = vec![
+        Fact::Blank,
+        Fact::Heading("Its end".into()),
+        number("exit code", &exit.status),
+        number("signal", &exit.signal),
+        Fact::reading("OOM killer", &exit.oom_killed, "kernel", theme, killed),
+    ];
+    if let Some(evidence) = &exit.oom_evidence {
+        list.push(Fact::Long("", evidence.clone()));
+    }
+    list
 }
 
 fn context_words(kind: ContextKind) -> &'static str {
@@ -442,7 +465,7 @@ fn draw_title(rows: &[&ProcessRow], key: ProcessKey, app: &App, area: Rect, buff
         .find_map(|row| row.shown_age())
         .map_or(String::new(), span_words);
     let ended = rows.iter().find_map(|row| row.ended());
-    let ended = ended.map(|e| format!("  ended {}", theme.clock(e.time, "%H:%M:%S")));
+    let ended = ended.map(|e| format!("  {}", e.words(theme, "%H:%M:%S")));
     let vram = if ended.is_some() {
         format!("at most {}", vram.join(", "))
     } else {

@@ -1,5 +1,6 @@
 //! `gputop doctor`: every capability on this machine: works or does not, why, and what this user can do about it.
 
+mod ends;
 mod terminal;
 
 use std::path::Path;
@@ -59,14 +60,21 @@ struct Call {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
-    let (driver, costs) = check_driver();
+    let (driver, found) = check_driver();
     let works = driver.works;
     let settings = Settings::read(shared, None);
     let report = Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
         checks: [
-            vec![driver, check_namespace()],
+            vec![
+                driver,
+                ends::check_xids(found.as_ref().map(|found| found.xids)),
+                check_namespace(),
+                ends::check_ends(),
+                ends::check_oom_killer(),
+                ends::check_kernel_log(),
+            ],
             terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),
             vec![check_configuration(shared, settings.err())],
         ]
@@ -76,8 +84,9 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
             .map(|group| Call {
                 name: group.name,
                 when: when(group.due),
-                microseconds: costs
+                microseconds: found
                     .iter()
+                    .flat_map(|found| &found.costs)
                     .find(|(name, _)| *name == group.name)
                     .map(|(_, cost)| *cost),
             })
@@ -95,8 +104,17 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// What a driver that answers says.
+struct Found {
+    words: String,
+    /// Microseconds of each group of the schedule.
+    costs: Vec<(&'static str, u64)>,
+    /// GPUs that report their Xids, of how many.
+    xids: (usize, u32),
+}
+
 /// Loads the driver on a thread, so that one that hangs is told and not waited for.
-fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
+fn check_driver() -> (Check, Option<Found>) {
     let (send, answer) = std::sync::mpsc::channel();
     let started = Instant::now();
     std::thread::spawn(move || {
@@ -110,11 +128,13 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
                     count => {
                         let version = nvml.sys_driver_version().unwrap_or_else(|e| e.to_string());
                         let took = started.elapsed().as_millis();
-                        let costs = crate::collect::nvml::measure(&nvml);
-                        Ok((
-                            format!("version {version}, {count} GPUs, answered in {took} ms"),
-                            costs,
-                        ))
+                        Ok(Found {
+                            words: format!(
+                                "version {version}, {count} GPUs, answered in {took} ms"
+                            ),
+                            costs: crate::collect::nvml::measure(&nvml),
+                            xids: crate::collect::nvml::xid::supported(&nvml),
+                        })
                     }
                 },
             );
@@ -122,14 +142,14 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
     });
     let name = "NVIDIA driver";
     match answer.recv_timeout(PATIENCE) {
-        Ok(Ok((found, costs))) => (
+        Ok(Ok(found)) => (
             Check {
                 name,
                 works: true,
-                found,
+                found: found.words.clone(),
                 fix: Vec::new(),
             },
-            costs,
+            Some(found),
         ),
         Ok(Err(failure)) => {
             let trouble = diagnose_driver(Path::new("/"), &failure);
@@ -140,7 +160,7 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
                     found: trouble.reason(),
                     fix: trouble.fix(is_root()),
                 },
-                Vec::new(),
+                None,
             )
         }
         Err(_) => {
@@ -153,7 +173,7 @@ fn check_driver() -> (Check, Vec<(&'static str, u64)>) {
                     found,
                     fix,
                 },
-                Vec::new(),
+                None,
             )
         }
     }

@@ -1,0 +1,225 @@
+//! The two kinds of line that are of interest, taken apart.
+//!
+//! `NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python, Ch 00000008, intr 00000000. MMU Fault: …`
+//! `Memory cgroup out of memory: Killed process 4242 (python) total-vm:…kB, anon-rss:…kB, …`
+
+use crate::model::reading::{Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::Pid;
+
+const MOST_CHARS: usize = 512;
+/// The numbers in front of the text.
+const MOST_HEADER: usize = 128;
+
+/// A line of the kernel's.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    Xid(XidLine),
+    OomKill(OomKill),
+}
+
+/// The driver reported an Xid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct XidLine {
+    /// `0000:3b:00`
+    pub pci_bus: String,
+    pub number: u64,
+    /// As the host numbers processes.
+    pub pid: Reading<Pid>,
+    /// The whole line, harmless.
+    pub text: String,
+}
+
+/// The out-of-memory killer chose a process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OomKill {
+    /// As the host numbers processes.
+    pub pid: Pid,
+    /// The whole line, harmless.
+    pub text: String,
+}
+
+impl Line {
+    /// `4,1234,5678901,-;text`; none for what the kernel did not write itself and for what is of no interest.
+    pub fn of_record(record: &[u8]) -> Option<Self> {
+        let end = memchr::memchr(b';', &record[..record.len().min(MOST_HEADER)])?;
+        let priority = record[..end].split(|&b| b == b',').next()?;
+        let priority: u64 = std::str::from_utf8(priority).ok()?.parse().ok()?;
+        if priority >> 3 != 0 {
+            return None;
+        }
+        let bytes = &record[end + 1..];
+        // Most lines are somebody else's: no text is made of them.
+        if !bytes.starts_with(XID) && memchr::memmem::find(bytes, KILLED).is_none() {
+            return None;
+        }
+        let text = String::from_utf8_lossy(bytes);
+        xid(&text)
+            .map(Self::Xid)
+            .or_else(|| oom_kill(&text).map(Self::OomKill))
+    }
+}
+
+const XID: &[u8] = b"NVRM: Xid (";
+const KILLED: &[u8] = b"Killed process ";
+
+fn xid(text: &str) -> Option<XidLine> {
+    let rest = text.strip_prefix("NVRM: Xid (")?;
+    let (place, rest) = rest.split_once("): ")?;
+    // Older drivers leave out `PCI:`; with MIG the instance follows: `PCI:0000:3b:00 GPU-I:05`.
+    let place = place.strip_prefix("PCI:").unwrap_or(place);
+    let bus = place.split(' ').next()?;
+    let bus = bus.strip_suffix(".0").unwrap_or(bus);
+    let is_bus = |b: u8| b.is_ascii_hexdigit() || b == b':';
+    if bus.is_empty() || bus.len() > 16 || !bus.bytes().all(is_bus) {
+        return None;
+    }
+    Some(XidLine {
+        pci_bus: bus.to_ascii_lowercase(),
+        number: leading_number(rest)?,
+        pid: pid(rest),
+        text: visible(text.as_bytes(), MOST_CHARS),
+    })
+}
+
+/// `31, pid=4242, name=python, …`; `pid='<unknown>'` where the driver does not know.
+fn pid(rest: &str) -> Reading<Pid> {
+    let named = rest
+        .split_once(", pid=")
+        .and_then(|(_, pid)| pid.split(',').next());
+    let Some(named) = named else {
+        return Reading::missing(Reason::Unsupported, "the driver names no process");
+    };
+    let digits = named.trim_matches('\'');
+    digits.parse().map(Pid).map_or_else(
+        |_| Reading::missing(Reason::Unknown, "the driver does not know the process"),
+        Reading::Value,
+    )
+}
+
+fn oom_kill(text: &str) -> Option<OomKill> {
+    // Up to Linux 4.19 the reason stood in a line of its own.
+    let begins = [
+        "Out of memory",
+        "Memory cgroup out of memory",
+        "Killed process ",
+    ];
+    if !begins.iter().any(|begin| text.starts_with(begin)) {
+        return None;
+    }
+    let (_, rest) = text.split_once("Killed process ")?;
+    let pid = leading_number(rest)?;
+    let is_whole = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    if !is_whole.starts_with(" (") && !is_whole.starts_with(", ") {
+        return None;
+    }
+    Some(OomKill {
+        pid: Pid(u32::try_from(pid).ok()?),
+        text: visible(text.as_bytes(), MOST_CHARS),
+    })
+}
+
+fn leading_number(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    text[..end.unwrap_or(text.len())].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(text: &str) -> Option<Line> {
+        Line::of_record(format!("4,1234,5678901,-;{text}").as_bytes())
+    }
+
+    fn xid_of(text: &str) -> (String, u64, Option<u32>) {
+        match line(text) {
+            Some(Line::Xid(xid)) => (xid.pci_bus, xid.number, xid.pid.get().map(|pid| pid.0)),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_an_xid_line_is_read() {
+        let spelled = [
+            (
+                "NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.",
+                ("0000:3b:00", 79, Some(418)),
+            ),
+            (
+                "NVRM: Xid (PCI:0000:3B:00): 31, pid='<unknown>', name=<unknown>, Ch 00000008",
+                ("0000:3b:00", 31, None),
+            ),
+            (
+                "NVRM: Xid (PCI:0001:00:00 GPU-I:05): 13, pid=7, Graphics SM Warp Exception",
+                ("0001:00:00", 13, Some(7)),
+            ),
+            (
+                "NVRM: Xid (0000:03:00): 62, 0000(0000) 00000000 00000000",
+                ("0000:03:00", 62, None),
+            ),
+            (
+                "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed",
+                ("0000:3b:00", 154, None),
+            ),
+            (
+                "NVRM: Xid (PCI:0000:3b:00): 45, pid='1234', name=x",
+                ("0000:3b:00", 45, Some(1_234)),
+            ),
+        ];
+        for (text, (bus, number, pid)) in spelled {
+            assert_eq!(xid_of(text), (bus.to_owned(), number, pid), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_the_killers_line_is_read() {
+        let spelled = [
+            "Out of memory: Killed process 418 (python) total-vm:99kB, anon-rss:9kB, UID:1000 oom_score_adj:0",
+            "Memory cgroup out of memory: Killed process 418 (py)thon) total-vm:99kB",
+            "Out of memory (oom_kill_allocating_task): Killed process 418 (python) total-vm:99kB",
+            "Killed process 418 (python) total-vm:99kB, anon-rss:9kB, file-rss:0kB",
+            "Killed process 418, UID 1000, (python) total-vm:99kB",
+        ];
+        for text in spelled {
+            let expected = OomKill {
+                pid: Pid(418),
+                text: text.to_owned(),
+            };
+            assert_eq!(line(text), Some(Line::OomKill(expected)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_says_or_is_called_is_no_word_of_the_kernel() {
+        // Facility 1, as everything that is written to /dev/kmsg has.
+        let forged = b"12,5,6,-;Out of memory: Killed process 418 (python)";
+        assert_eq!(Line::of_record(forged), None);
+        for text in [
+            "traps: Killed process 4 (x) general protection fault",
+            "Out of memory: Killed process 418x (python)",
+            "Out of memory: Killed process 99999999999 (python)",
+            "NVRM: Xid (PCI:0000:3b:00): none",
+            "NVRM: Xid (\x1b[2J): 79, x",
+            "NVRM: GPU at PCI:0000:3b:00: GPU-1",
+            "",
+        ] {
+            assert_eq!(line(text), None, "{text}");
+        }
+        let Some(Line::Xid(xid)) = line("NVRM: Xid (PCI:0000:3b:00): 79, name=\x1b[31m\u{202e}")
+        else {
+            panic!("no Xid");
+        };
+        assert!(xid.text.ends_with(r"name=^[[31m\u{202e}"), "{}", xid.text);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(record: Vec<u8>, text: String) {
+            let _ = Line::of_record(&record);
+            let _ = line(&text);
+            let _ = line(&format!("NVRM: Xid ({text}): {text}"));
+        }
+    }
+}
