@@ -23,12 +23,13 @@ pub struct Args {
     width: usize,
 }
 
+/// The first frame has all that the line shows. It waits for the processes a quarter of this.
+const BRISK: Millis = Millis(80);
 /// A status bar is drawn every few seconds: a driver that needs longer has no place in it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args) -> Result<u8> {
-    // The first frame has all that the line shows, so the interval does not matter.
-    let mut source = local::start(agent_options(Millis(1_000)))?;
+    let mut source = local::start(agent_options(BRISK))?;
     let frame = async {
         while let Some(update) = source.next().await {
             match update {
