@@ -8,6 +8,7 @@
 
 mod devices;
 mod kernel;
+mod told;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use self::kernel::{Kernel, KernelOrder};
 use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
+use super::hook::News;
 use super::host::hello;
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
@@ -25,11 +27,11 @@ use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Wanted};
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::{Event, Exit, HealthChange, HookEvent, Observation};
+use crate::model::event::{Event, Exit, HealthChange, Observation};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
-use crate::model::pool::{PoolMap, Pools};
+use crate::model::pool::{Pool, PoolMap, Pools};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::signal::{Signal, Signalled};
@@ -58,7 +60,7 @@ pub enum Section {
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
     Map(Result<PoolMap, Missing>),
-    Hook(Vec<(ProcessKey, HookEvent)>),
+    Hook(News),
     Request(Request),
     /// The reader is gone.
     Closed,
@@ -123,6 +125,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         sampler,
         python,
         pools: Pools::default(),
+        told: Vec::new(),
         watched: Vec::new(),
         map_wanted: None,
         boot_id: hello.boot_id.clone(),
@@ -211,6 +214,8 @@ struct Agent {
     sampler: Sampler,
     python: Python,
     pools: Pools,
+    /// What programs say of themselves that nobody may read.
+    told: Vec<Pool>,
     /// The processes whose allocators are sampled: those that the driver lists, and no others.
     watched: Vec<ProcessKey>,
     /// The pool whose map a screen shows.
@@ -297,13 +302,15 @@ impl Agent {
             Section::Driver(found) => self.take_driver(found),
             Section::Kernel(kernel) => self.take_kernel(*kernel),
             Section::Pools(pools) => {
+                let pools = told::added(pools, &self.told);
                 self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
             }
             // A map that could not be read is among the unread, with its reason.
             Section::Map(Err(_)) => {}
             Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Hook(news) => {
-                for (key, event) in news {
+                self.told = news.pools;
+                for (key, event) in news.events {
                     self.announce(Some(key), None, Observation::Hook(event));
                 }
             }
