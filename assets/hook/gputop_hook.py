@@ -47,9 +47,10 @@ _MOST_LOOKING = 5.0
 # Longest walk over one snapshot, in seconds, and the most live blocks that one is taken of.
 _LONGEST_WALK = 1.0
 _MOST_BLOCKS = 1000000
-# An allocation trace: events kept, bytes written.
+# Allocation traces: events kept, bytes written of one, how many of one process.
 _MOST_TRACED = 100000
 _MOST_TRACE_BYTES = 64 << 20
+_MOST_TRACES = 4
 
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "importlib", os.sep + "torch" + os.sep)
 
@@ -323,15 +324,14 @@ def _note_oom(device, requested, limit, free):
 def _statistics(stats):
     """The allocator's figures by their standard names."""
     found = {}
-    for ours, theirs in (
-        ("allocated_bytes", "allocated_bytes"),
-        ("reserved_bytes", "reserved_bytes"),
-        ("active_bytes", "active_bytes"),
-        ("inactive_split_bytes", "inactive_split_bytes"),
-    ):
-        current = stats.get(theirs + ".all.current")
+    for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes"):
+        current = stats.get(name + ".all.current")
         if current is not None:
-            found[ours] = {"current": current, "peak": stats.get(theirs + ".all.peak", current)}
+            # The request that failed has that name already.
+            told = "requested_in_all_bytes" if name == "requested_bytes" else name
+            found[told] = {"current": current, "peak": stats.get(name + ".all.peak", current)}
+    segments = stats.get("segment.all.current", 0)
+    found["segments"] = {"current": segments, "peak": stats.get("segment.all.peak", segments)}
     for name in ("num_ooms", "num_alloc_retries"):
         if name in stats:
             found[name] = stats[name]
@@ -446,6 +446,9 @@ def _note_exception(kind, value, trace, where):
         return
     if issubclass(kind, (SystemExit, GeneratorExit)):
         return
+    if hasattr(sys, "ps1"):
+        # At a prompt it ends nothing.
+        where = "cell"
     _told = id(value)
     found = {"type": _type_name(kind), "message": _text(value, _MOST_MESSAGE), "where": where}
     place = _place(trace)
@@ -601,16 +604,26 @@ class _Bounded:
             data = data[os.write(self.fd, data) :]
 
 
+_dumps = 0
+
+
 def _dump_trace(why):
+    global _dumps
     import pickle
 
-    snapshot = sys.modules["torch"].cuda.memory._snapshot()
+    _dumps += 1
+    if _dumps > _MOST_TRACES:
+        return
     folder = _folder(os.environ["GPUTOP_HOOK_TRACE"])
     try:
-        name = _name() + "." + why + "%s.pickle"
+        name = "%s.%s.%d%%s.pickle" % (_name(), why, _dumps)
         fd = _create(folder, name)
         try:
-            pickle.dump(snapshot, _Bounded(fd), 4)
+            pickle.dump(sys.modules["torch"].cuda.memory._snapshot(), _Bounded(fd), 4)
+        except BaseException:
+            # Half of one is of no use.
+            os.unlink(name % "", dir_fd=folder)
+            raise
         finally:
             os.close(fd)
     finally:
@@ -767,8 +780,8 @@ def _give_leave():
 
 
 def _after_fork():
-    global _begun, _done, _looks, _looked_for, _statistics_thread, _told
-    _begun = _done = _looks = 0
+    global _begun, _done, _looks, _looked_for, _statistics_thread, _told, _dumps
+    _begun = _done = _looks = _dumps = 0
     _looked_for = 0.0
     _statistics_thread = _told = None
     _spool.forget()

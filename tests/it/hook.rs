@@ -191,13 +191,16 @@ fn an_exception_is_told_with_its_place() {
 fn a_program_that_ends_well_leaves_nothing() {
     for python in python::all() {
         let user = User::new();
+        let own = user.write("own/leaves.py", "import torch.cuda, sys; sys.exit(6)\n");
+        let own = own.parent().unwrap().to_str().unwrap().to_owned();
         for code in [
             "pass",
             "import sys; sys.exit(3)",
             "import os; os._exit(4)",
+            "import leaves",
             "import torch",
         ] {
-            assert_same(&user, python, &[FRAMEWORKS], &["-c", code]);
+            assert_same(&user, python, &[FRAMEWORKS, &own], &["-c", code]);
         }
         assert!(!user.spool().exists());
     }
@@ -455,7 +458,8 @@ fn a_spool_that_cannot_be_trusted_is_not_written() {
         }
         fs::set_permissions(user.spool(), fs::Permissions::from_mode(0o700)).unwrap();
     };
-    let cases: [(&str, &dyn Fn(&User)); 4] = [
+    type Prepare<'a> = &'a dyn Fn(&User);
+    let cases: [(&str, Prepare<'_>); 4] = [
         ("link", &link),
         ("file", &file),
         ("open", &open),

@@ -55,8 +55,7 @@ impl Kernel {
             let now = now_mono();
             let readout = self.is_due(&order, now).then(|| self.read(order, now));
             let host = self.host.read(now);
-            let news = self.hook.news();
-            if !news.is_empty() && sections.send(Section::Hook(news)).is_err() {
+            if sections.send(Section::Hook(self.hook.news())).is_err() {
                 return;
             }
             if sections

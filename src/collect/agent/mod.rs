@@ -10,6 +10,7 @@
 mod devices;
 mod kernel;
 mod remembered;
+mod told;
 mod unattributed;
 mod xids;
 
@@ -27,6 +28,7 @@ use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
 use super::ends::oom::Places;
 use super::ends::{End, Ends, Seen};
+use super::hook::News;
 use super::host::hello;
 use super::kernel_log::XidLine;
 use super::logs::{self, Logs, Told};
@@ -40,7 +42,7 @@ use super::python::{Python, Wanted};
 use super::torch::Failure;
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::{Event, Exit, HealthChange, HookEvent, Observation, OomsRose, Xid};
+use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose, Xid};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
@@ -84,7 +86,7 @@ pub enum Section {
     /// Allocations of a watched process failed.
     Ooms(Box<Rise>),
     Log(Box<Told>),
-    Hook(Vec<(ProcessKey, HookEvent)>),
+    Hook(News),
     Seen(Seen),
     /// The driver reported an Xid of this number.
     Xid(Option<GpuUuid>, u64),
@@ -177,6 +179,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         python,
         logs,
         pools: Pools::default(),
+        told: Vec::new(),
         watched: Vec::new(),
         map_wanted: None,
         boot_id: hello.boot_id.clone(),
@@ -266,6 +269,8 @@ struct Agent {
     python: Python,
     logs: Logs,
     pools: Pools,
+    /// What programs say of themselves that nobody may read.
+    told: Vec<Pool>,
     /// The processes whose allocators are sampled: those that the driver lists, and no others.
     watched: Vec<ProcessKey>,
     /// The pool whose map a screen shows.
@@ -364,6 +369,7 @@ impl Agent {
             Section::Driver(found) => self.take_driver(found),
             Section::Kernel(kernel) => self.take_kernel(*kernel),
             Section::Pools(pools) => {
+                let pools = told::added(pools, &self.told);
                 self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
             }
             Section::Ooms(rise) => self.announce_ooms(*rise),
@@ -373,7 +379,8 @@ impl Agent {
                 self.announce(told.process, None, Observation::Log(told.excerpt));
             }
             Section::Hook(news) => {
-                for (key, event) in news {
+                self.told = news.pools;
+                for (key, event) in news.events {
                     self.announce(Some(key), None, Observation::Hook(event));
                 }
             }

@@ -5,6 +5,7 @@
 //! assets/hook/*.py ─ install ─► ~/.cache/gputop/hook/HASH ─ PYTHONPATH ─► the program
 //!                                                                             │ a line of JSON for each event
 //!       agent, run  ◄─ line ◄─ spool ◄─ $XDG_RUNTIME_DIR/gputop/hook/RUN.PID.START.jsonl
+//!       agent ◄─ statistics ◄─┘                                       RUN.PID.START.now
 //! ```
 //!
 //! What stands in the spool was written inside another program, and is read as such: regular files of their owner
@@ -13,8 +14,9 @@
 mod install;
 mod line;
 mod spool;
+mod statistics;
 mod watch;
 
 pub use install::{install, python_path};
 pub use spool::{Report, Spool};
-pub use watch::Watch;
+pub use watch::{News, Watch};

@@ -24,6 +24,8 @@ const MOST_FILES: usize = 1024;
 const MOST_EVENTS: usize = 500;
 /// After this long nobody asks any more.
 const OLD: Duration = Duration::from_hours(24);
+/// A page this old tells of the past.
+const STALE: Duration = Duration::from_secs(5);
 /// From here on the oldest go, so that new ones find room.
 const MANY: usize = 256;
 
@@ -43,10 +45,20 @@ pub struct Report {
     pub events: Vec<HookEvent>,
 }
 
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    /// Lines, each of them an event.
+    Events,
+    /// One page that is written over each second.
+    Now,
+}
+
 /// The name of a file, taken apart: `RUN.PID.START.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name {
     pub(super) key: ProcessKey,
+    pub(super) kind: Kind,
     run: String,
     file: String,
 }
@@ -76,7 +88,7 @@ impl Spool {
     #[must_use]
     pub fn of_run(&self, run: &str) -> Vec<Report> {
         let mut names = self.names();
-        names.retain(|name| name.run == run);
+        names.retain(|name| name.run == run && name.kind == Kind::Events);
         names.sort();
         let reports = names.iter().map(|name| {
             let mut report = Report {
@@ -123,6 +135,14 @@ impl Spool {
             .filter_map(line::read)
             .take(MOST_EVENTS)
             .collect()
+    }
+
+    /// The page of a process that is written over each second; `None` where it has not been for some.
+    pub(super) fn page(&self, name: &Name) -> Option<Vec<u8>> {
+        let status = self.folder.join(&name.file).symlink_metadata().ok()?;
+        let age = status.modified().ok()?.elapsed().unwrap_or_default();
+        let is_new = age < STALE;
+        is_new.then(|| self.read(&name.file, 0).ok()).flatten()
     }
 
     /// Of the file, without opening it; 0 where it cannot be told.
@@ -178,8 +198,14 @@ impl Name {
             pid: Pid(pid.parse().ok()?),
             start: StartTicks(start.parse().ok()?),
         };
-        (kind == "jsonl" && parts.next().is_none()).then(|| Self {
+        let kind = match kind {
+            "jsonl" => Kind::Events,
+            "now" => Kind::Now,
+            _ => return None,
+        };
+        parts.next().is_none().then(|| Self {
             key,
+            kind,
             run: run.to_owned(),
             file: file.to_owned(),
         })

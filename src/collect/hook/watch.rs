@@ -4,11 +4,22 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::line::Line;
-use super::spool::{Name, Spool};
+use super::spool::{Kind, Name, Spool};
+use super::statistics;
+use crate::collect::clock::now_mono;
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::event::HookEvent;
+use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::units::StartTicks;
+
+/// What the hook told since it was last asked.
+#[derive(Debug, Default)]
+pub struct News {
+    pub events: Vec<(ProcessKey, HookEvent)>,
+    /// What running programs say that their allocators hold.
+    pub pools: Vec<Pool>,
+}
 
 pub struct Watch {
     spool: Option<Spool>,
@@ -36,14 +47,21 @@ impl Watch {
 
     /// The events since the last call; at the first those of processes that still run, since what ended before is
     /// nothing that this reader has seen.
-    pub fn news(&mut self) -> Vec<(ProcessKey, HookEvent)> {
+    pub fn news(&mut self) -> News {
+        let mut news = News::default();
         let Some(spool) = &self.spool else {
-            return Vec::new();
+            return news;
         };
         let names = spool.names();
-        let mut news = Vec::new();
         self.read.retain(|name, _| names.contains(name));
         for name in names {
+            if name.kind == Kind::Now {
+                let page = spool.page(&name);
+                let page = page.filter(|_| is_running(&self.proc_root, name.key));
+                let pools = page.map(|page| statistics::pools(&page, name.key, now_mono()));
+                news.pools.extend(pools.into_iter().flatten());
+                continue;
+            }
             let is_past = self.is_first && !is_running(&self.proc_root, name.key);
             let from = self.read.entry(name.clone()).or_default();
             if spool.length(&name) <= *from {
@@ -53,7 +71,7 @@ impl Watch {
                 if let Line::Event(event) = line
                     && !is_past
                 {
-                    news.push((name.key, *event));
+                    news.events.push((name.key, *event));
                 }
             }
         }
