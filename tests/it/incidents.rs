@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Seek};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use gputop::incidents::{Key, Record, Store};
 use gputop::model::incident::{Incident, Severity};
@@ -461,6 +461,7 @@ fn two_processes_that_write_the_same_at_once_keep_each_once() {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "incidents::a_writer", "--ignored", "--quiet"])
             .env(WRITER, user.folder())
+            .stdout(Stdio::null())
             .spawn()
             .unwrap()
     };

@@ -66,6 +66,9 @@ impl IncidentScreen {
         let text = |text: String| Line(vec![(Tone::Dim, text)]);
         let host = shown.host.as_ref();
         let host = host.map_or_else(String::new, |host| format!(" on {host}"));
+        while all.last().is_some_and(|line| line.0.is_empty()) {
+            all.pop();
+        }
         if let Some(time) = time {
             let day = app.theme.clock(time, "%Y-%m-%d %H:%M:%S");
             all.push(Line::default());
