@@ -15,6 +15,7 @@ pub mod evidence;
 mod expression;
 pub mod fields;
 mod guard;
+pub mod heard;
 pub mod judge;
 pub mod live;
 pub mod log;

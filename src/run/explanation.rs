@@ -2,11 +2,12 @@
 
 use super::ended::Ended;
 use super::hook::Hook;
-use super::inside::{Inside, name_source};
+use super::inside::Inside;
 use super::ranks::{First, Rank, folder};
 use super::recorded::Failed;
 use super::{Evidence, Finished};
 use crate::diagnose::evidence::Measured;
+use crate::diagnose::heard::name_source;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
 use crate::incidents::Record;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};

@@ -1,16 +1,11 @@
 //! What the command's processes said of themselves, as evidence: the text of exceptions that reached no log, and what
 //! the allocator held at an out-of-memory error.
 
-use std::path::Path;
-
 use crate::collect::hook::Report;
-use crate::diagnose::evidence::Measured;
+use crate::diagnose::heard::{Heard, NAME};
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
-use crate::model::event::{HookEvent, HookException, HookOom, Steps};
-use crate::model::incident::{DetectedBy, Incident};
-
-/// How incidents name it; no log has this name, since all others have a path or are the output.
-pub(super) const NAME: &str = "what the hook heard";
+use crate::model::event::{HookEvent, HookException, HookOom};
+use crate::model::incident::Incident;
 
 #[derive(Debug, Default)]
 pub(super) struct Inside {
@@ -50,7 +45,7 @@ impl Inside {
     }
 
     /// What was measured at the failure that `incident` tells of.
-    pub(super) fn measured(&self, incident: &Incident) -> Option<Known> {
+    pub(super) fn measured(&self, incident: &Incident) -> Option<Heard> {
         if incident.family != "oom" {
             return None;
         }
@@ -67,89 +62,11 @@ impl Inside {
         };
         // The last of them is the one that was not survived.
         let (event, oom) = all.by_ref().filter(is_it).last()?;
-        Some(Known::of(event, oom))
+        Some(Heard::of(event, oom))
     }
 }
 
 /// The text has two decimals.
 fn is_near(a: u64, b: u64) -> bool {
     a.abs_diff(b) <= a.max(b) / 100
-}
-
-/// What the hook measured at one failure.
-pub(super) struct Known {
-    pub(super) measured: Measured,
-    oom: HookOom,
-}
-
-impl Known {
-    fn of(event: &HookEvent, oom: &HookOom) -> Self {
-        Self {
-            measured: Measured {
-                steps: event.steps.and_then(done),
-                // That it never was before rules nothing out: the first time can be the last.
-                retries: oom.num_alloc_retries.map(earlier).filter(|n| *n > 0),
-                largest_hole: oom.largest_free_block,
-                largest_hole_elsewhere: oom.largest_free_block_other_streams,
-                ..Measured::default()
-            },
-            oom: oom.clone(),
-        }
-    }
-
-    /// Adds what only the hook could tell.
-    pub(super) fn complete(&self, incident: &mut Incident) {
-        let fields = &mut incident.fields;
-        let more = [
-            ("largest_free_block_bytes", self.oom.largest_free_block),
-            (
-                "allocated_peak_bytes",
-                self.oom.allocated_bytes.map(|gauge| gauge.peak),
-            ),
-        ];
-        for (name, bytes) in more {
-            if let Some(bytes) = bytes {
-                fields.more.insert(name.to_owned(), bytes.0.into());
-            }
-        }
-        if let Some(steps) = self.measured.steps {
-            fields.more.insert("steps_done".to_owned(), steps.into());
-        }
-        let gauge = |gauge: Option<crate::model::event::HookGauge>| Some(gauge?.current.0);
-        fields.free_bytes = fields.free_bytes.or(Some(self.oom.free_bytes.0));
-        fields.allocated_bytes = fields
-            .allocated_bytes
-            .or_else(|| gauge(self.oom.allocated_bytes));
-        fields.reserved_bytes = fields
-            .reserved_bytes
-            .or_else(|| gauge(self.oom.reserved_bytes));
-        if let (None, Some(frame)) = (&incident.at, self.oom.frames.first()) {
-            let file = Path::new(&frame.file).file_name().unwrap_or_default();
-            incident.at = Some(format!(
-                "{}:{}  in {}",
-                file.display(),
-                frame.line,
-                frame.function
-            ));
-        }
-    }
-}
-
-/// A program that never began one may have no optimizer: nothing follows from that it did none.
-fn done(steps: Steps) -> Option<u64> {
-    (steps.begun > 0).then_some(steps.done)
-}
-
-/// The flush of this failure counts as well.
-fn earlier(retries: u64) -> u64 {
-    retries.saturating_sub(1)
-}
-
-/// Marks an incident whose text no log had.
-pub(super) fn name_source(incident: &mut Incident) {
-    if incident.log.as_ref().is_some_and(|log| log.file == NAME) {
-        incident.log = None;
-        incident.detected_by = DetectedBy::Hook;
-    }
-    incident.secondary.iter_mut().for_each(name_source);
 }

@@ -157,6 +157,10 @@ fn read_a_machine() {
             root: root.to_owned(),
             home: None,
         },
+        tmux: None,
+        tmux_folder: None,
+        cgroup_root: root.join("sys/fs/cgroup"),
+        kernel_log: root.join("dev/kmsg"),
         readonly: true,
     })
     .unwrap();

@@ -31,6 +31,7 @@ fn app_with(severity: Severity) -> App {
     let known = |incident: Incident| Known {
         incident: incident.into(),
         is_read: false,
+        key: None,
     };
     app.incidents
         .take_stored(vec![known(earlier), known(incident)]);

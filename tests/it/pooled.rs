@@ -335,7 +335,10 @@ fn where_there_is_no_map_the_reason_stands_in_its_place() {
     app.update(Update::NoMap((key(418), 0), why));
     let screen = text(&mut app, "M", 100, 30);
     assert!(screen.contains("MAP  cell"), "{screen}");
-    app.update(Update::Jump(Vec::new()));
+    app.update(Update::Jump {
+        from: Mono(0),
+        summaries: Vec::new(),
+    });
     app.update(Update::Frame(Arc::new(frame(3))));
     let screen = text(&mut app, "M", 100, 30);
     assert!(screen.contains("MAP  the map is being read"), "{screen}");

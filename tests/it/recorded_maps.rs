@@ -132,7 +132,7 @@ fn a_screen_that_opens_later_gets_the_map_and_nothing_else_again() {
         let others = seen.updates.iter().filter(|update| {
             matches!(
                 update,
-                Update::Frame(_) | Update::Jump(_) | Update::Event(_)
+                Update::Frame(_) | Update::Jump { .. } | Update::Event(_)
             )
         });
         assert_eq!(others.count(), 0);

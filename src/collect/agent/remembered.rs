@@ -22,7 +22,7 @@ pub struct Peak {
     pub vram: Reading<Bytes>,
     pub gpus: Vec<GpuUuid>,
     /// When the driver last listed it.
-    seen: Mono,
+    pub seen: Mono,
 }
 
 #[derive(Debug, Default)]

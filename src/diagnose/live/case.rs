@@ -8,10 +8,12 @@ use super::group::Group;
 use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
+use crate::diagnose::fields::Found;
+use crate::diagnose::heard::{Heard, NAME, name_source};
 use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
 use crate::diagnose::traceback::Frame;
-use crate::model::event::{Event, Exit, LogExcerpt, Observation, Xid};
+use crate::model::event::{Event, Exit, HookEvent, LogExcerpt, Observation, Xid};
 use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::process::{Process, ProcessKey};
@@ -53,6 +55,10 @@ struct Member {
     frames: Vec<Frame>,
     /// A library was looking for an algorithm when memory ran out.
     is_search: bool,
+    /// What the hook measured inside at the last failed allocation.
+    heard: Option<Heard>,
+    /// The exception that the hook heard nobody catch, with its traceback.
+    exception: Option<String>,
     exit: Option<Exit>,
 }
 
@@ -146,6 +152,7 @@ impl Case {
                 member.ooms = Some((figures.unwrap_or_default(), count + failed));
             }
             Observation::Log(excerpt) => member.read(excerpt),
+            Observation::Hook(hook) => member.hear(hook),
             Observation::Exit(exit) => member.exit = Some(exit.clone()),
             _ => {}
         }
@@ -271,6 +278,11 @@ impl Case {
             *bus = bus.take().filter(|bus| bus != NO_BUS);
         }
         self.without_lines_nobody_counted(&mut incident);
+        let heard = self.members.values().find_map(|m| m.heard.as_ref());
+        if let Some(heard) = heard.filter(|_| incident.family == "oom") {
+            heard.complete(&mut incident);
+        }
+        name_source(&mut incident);
         Some(incident)
     }
 
@@ -305,8 +317,9 @@ impl Case {
             }
             lines.push('\n');
         }
-        for member in self.members.values() {
-            if let Some(text) = member.exit.as_ref().and_then(host_killer) {
+        for (key, member) in &self.members {
+            let exit = member.exit.as_ref();
+            if let Some(text) = exit.and_then(|exit| host_killer(*key, exit)) {
                 lines.push_str(&text);
                 lines.push('\n');
             }
@@ -322,13 +335,13 @@ impl Case {
     ) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
-        let (figures, count) = member.ooms.as_ref()?;
+        let (found, count) = member.found(*key)?;
         let card = catalogue.cards.iter().position(|c| c.id == "oom-capacity")?;
         let sighting = Sighting {
             card,
             weak: false,
-            count: u32::try_from(*count).unwrap_or(u32::MAX),
-            found: figures.found(*key),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            found,
             table: None,
             first_line: 1,
             last_line: 1,
@@ -346,12 +359,17 @@ impl Case {
         let incident = judge(catalogue, &[findings], &member.measured)
             .into_iter()
             .next()?;
-        Some(Incident {
+        let mut incident = Incident {
             confidence: incident.confidence * WITHOUT_TEXT,
             detected_by: DetectedBy::Allocator,
             log: None,
             ..incident
-        })
+        };
+        if let Some(heard) = &member.heard {
+            heard.complete(&mut incident);
+            incident.detected_by = DetectedBy::Hook;
+        }
+        Some(incident)
     }
 
     /// Of the process that was first.
@@ -397,6 +415,35 @@ impl Case {
 }
 
 impl Member {
+    fn hear(&mut self, event: &HookEvent) {
+        if let Some(exception) = event.exception.as_deref().filter(|e| e.r#where != "cell") {
+            self.exception = Some(exception.traceback.clone());
+        }
+        let Some(oom) = event.oom.as_deref() else {
+            return;
+        };
+        let heard = Heard::of(event, oom);
+        let measured = &mut self.measured;
+        measured.steps = heard.measured.steps.or(measured.steps);
+        measured.largest_hole = heard.measured.largest_hole.or(measured.largest_hole);
+        measured.largest_hole_elsewhere = heard.measured.largest_hole_elsewhere;
+        if self.ooms.is_none() {
+            self.ooms = Some((Figures::heard(oom), 1));
+        }
+        self.heard = Some(heard);
+    }
+
+    /// The figures of a failed allocation of which no log tells.
+    fn found(&self, key: ProcessKey) -> Option<(Found, u64)> {
+        let (figures, count) = self.ooms.as_ref()?;
+        let mut found = figures.found(key);
+        if let Some(heard) = &self.heard {
+            found.insert("requested_bytes".into(), heard.oom.requested_bytes.0.into());
+            found.insert("free_bytes".into(), heard.oom.free_bytes.0.into());
+        }
+        Some((found, *count))
+    }
+
     fn read(&mut self, excerpt: &LogExcerpt) {
         let file = excerpt.file.value().map_or("its output", String::as_str);
         let held: usize = self.texts.iter().map(|t| t.text.len()).sum();
@@ -426,6 +473,16 @@ impl Member {
     ) -> Vec<LogFindings> {
         let rank = known.get(&key).and_then(|p| p.rank.get());
         let mut logs: Vec<LogFindings> = Vec::new();
+        if let Some(exception) = self.exception.as_ref().filter(|_| self.texts.is_empty()) {
+            let mut reader = LogReader::new(catalogue, NAME);
+            reader.push(exception.as_bytes());
+            let mut found = reader.finish();
+            for sighting in &mut found.sightings {
+                sighting.found.insert("pid".into(), key.pid.0.into());
+            }
+            found.rank = rank;
+            logs.push(found);
+        }
         for text in &self.texts {
             let mut reader = LogReader::new(catalogue, &text.file);
             reader.push(text.text.as_bytes());
@@ -478,15 +535,23 @@ impl Text {
     }
 }
 
-/// The kernel's words on why a process was killed, if it was for want of host memory.
-fn host_killer(_exit: &Exit) -> Option<String> {
-    None
+/// The kernel's words on why a process was killed, if it was for want of host memory; in its words also where only
+/// its counter says so.
+fn host_killer(process: ProcessKey, exit: &Exit) -> Option<String> {
+    if exit.oom_killed.get() != Some(true) {
+        return None;
+    }
+    let said = exit.oom_evidence.clone();
+    Some(said.filter(|line| line.contains("Killed process")).unwrap_or_else(|| {
+        let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
+        format!("Out of memory: Killed process {} ({name})", process.pid)
+    }))
 }
 
 /// Killed from outside, by a kernel that says why: an incident though nothing was said before.
 pub fn was_killed_by_the_host(event: &Event) -> bool {
     match &event.observation {
-        Observation::Exit(exit) => host_killer(exit).is_some(),
+        Observation::Exit(exit) => exit.oom_killed.get() == Some(true),
         _ => false,
     }
 }

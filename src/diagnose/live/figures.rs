@@ -6,7 +6,7 @@
 //! block of the cache.
 
 use crate::diagnose::fields::Found;
-use crate::model::event::OomsRose;
+use crate::model::event::{HookGauge, HookOom, OomsRose};
 use crate::model::gpu::Gpu;
 use crate::model::place::listed;
 use crate::model::pool::Pool;
@@ -69,6 +69,20 @@ impl Figures {
                 .filter(|other| own.is_none_or(|own| own.pid != other.pid))
                 .filter_map(|other| Some((other.pid.0, other.vram.get()?)))
                 .collect(),
+        }
+    }
+
+    /// As the hook measured them, where nobody may read the process.
+    pub fn heard(oom: &HookOom) -> Self {
+        let current = |gauge: Option<HookGauge>| gauge.map_or(Bytes(0), |gauge| gauge.current);
+        Self {
+            ordinal: oom.device,
+            total: Some(oom.limit_bytes),
+            free: Some(oom.free_bytes),
+            allocated: current(oom.allocated_bytes),
+            reserved: current(oom.reserved_bytes),
+            largest_hole: oom.largest_free_block,
+            ..Self::default()
         }
     }
 

@@ -149,7 +149,10 @@ impl Observer {
         }
         self.now = self.now.max(event.mono);
         let index = match &event.observation {
-            Observation::Ooms(_) | Observation::Log(_) | Observation::Xid(_) => {
+            Observation::Ooms(_)
+            | Observation::Log(_)
+            | Observation::Xid(_)
+            | Observation::Hook(_) => {
                 Some(self.case_of(event))
             }
             Observation::Exit(exit) => {
