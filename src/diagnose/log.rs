@@ -57,12 +57,13 @@ pub struct LogFindings {
 
 impl LogFindings {
     /// The text around what was found, in the log's order, at most `most` bytes: what lies between is a line `[...]`.
+    /// Each piece, a few KiB of whole lines, is passed through `clean` first.
     #[must_use]
-    pub fn excerpt(&self, most: usize) -> String {
+    pub fn excerpt(&self, most: usize, clean: impl Fn(&str) -> String) -> String {
         let mut out = String::new();
         for sighting in &self.sightings {
-            let piece = &*sighting.context;
-            let known = overlap(&out, piece);
+            let piece = clean(whole_lines(&sighting.context));
+            let known = overlap(&out, &piece);
             let gap = if out.is_empty() || known > 0 {
                 ""
             } else {
@@ -76,6 +77,18 @@ impl LogFindings {
         }
         out
     }
+}
+
+/// A context without the lines that its ends may have cut: half a token cannot be told from a word.
+fn whole_lines(context: &str) -> &str {
+    if context.len() <= CONTEXT {
+        return context;
+    }
+    let first = context.find('\n').filter(|at| *at < CONTEXT / 2);
+    let last = context.rfind('\n');
+    let last = last.filter(|at| *at > context.len() - CONTEXT / 2);
+    let (first, last) = (first.map_or(0, |at| at + 1), last.unwrap_or(context.len()));
+    context.get(first..last).unwrap_or(context)
 }
 
 /// How much of the beginning of `next` is the end of `text`: contexts of neighbours share it.
@@ -314,8 +327,20 @@ mod tests {
             ..LogFindings::default()
         };
         let whole = format!("{}\n[...]\n{}", &text[..700], &text[900..]);
-        assert_eq!(log.excerpt(1 << 20), whole);
-        assert_eq!(log.excerpt(500), text[..400]);
+        let excerpt = |most| log.excerpt(most, str::to_owned);
+        assert_eq!(excerpt(1 << 20), whole);
+        assert_eq!(excerpt(500), text[..400]);
+        assert_eq!(log.excerpt(9, |_| "clean".into()), "clean");
+    }
+
+    #[test]
+    fn what_may_be_half_a_line_is_left_out_of_an_excerpt() {
+        let line = "a line of the log\n";
+        let long = format!("hf_half{}", line.repeat(800));
+        assert_eq!(whole_lines(&long), line.repeat(799).trim_end());
+        assert_eq!(whole_lines("short\ntext"), "short\ntext");
+        let endless = "x".repeat(3 * CONTEXT);
+        assert_eq!(whole_lines(&endless), endless);
     }
 
     #[test]

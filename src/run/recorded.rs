@@ -57,18 +57,21 @@ fn command_line(command: &CommandLine) -> String {
 }
 
 fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
-    let texts: Vec<String> = logs.iter().map(|log| log.excerpt(MOST_EXCERPT)).collect();
-    let text = texts.join("\n");
+    let texts = logs.iter().map(|log| log.excerpt(MOST_EXCERPT, harmless));
+    let text = texts.collect::<Vec<String>>().join("\n");
     let text = text.trim();
-    // As a whole, since a secret may go over lines; then line by line, to be harmless.
-    let text = redact::text(text.as_bytes());
-    let lines = text.split(|byte| *byte == b'\n');
-    let lines: Vec<String> = lines.map(|line| visible(line, MOST_EXCERPT)).collect();
-    let text = lines.join("\n");
-    (!text.is_empty()).then_some(Excerpt {
-        text,
+    (!text.is_empty()).then(|| Excerpt {
+        text: text.to_owned(),
         is_cut: false,
     })
+}
+
+/// Without secrets, which may go over lines; then line by line without what a terminal would obey.
+fn harmless(piece: &str) -> String {
+    let text = redact::text(piece.as_bytes());
+    let lines = text.split(|byte| *byte == b'\n');
+    let lines: Vec<String> = lines.map(|line| visible(line, MOST_EXCERPT)).collect();
+    lines.join("\n")
 }
 
 /// What the command was given, which is what we were given.
