@@ -5,7 +5,8 @@
 //!
 //! Only processes that the driver lists as users of a GPU are to be attached to: a forked worker (a DataLoader's)
 //! carries a copy of its parent's allocator that reads as valid, and would be counted twice. That is the caller's
-//! duty, since nothing in the memory tells the two apart.
+//! duty, since nothing in the memory tells the two apart; in a container, where nobody lists them, only a comparison
+//! with the parent does ([`Attached::is_forked_copy`]).
 //!
 //! Example: a process with torch 2.6 that was given one tensor of 1000 bytes. `locate` finds the list of devices,
 //! `layout` recognises "torch 2.3 to 2.9", the statistics at +40 say 1024 bytes allocated in a segment of 2 MiB, and

@@ -11,7 +11,7 @@ use crate::model::container::Runtime;
 use crate::model::text::visible;
 
 const ID_DIGITS: usize = 64;
-pub const SHORT_DIGITS: usize = 12;
+const SHORT_DIGITS: usize = 12;
 const MAX_NAME_CHARS: usize = 64;
 
 /// What the lines of `/proc/PID/cgroup` name, of either version.
