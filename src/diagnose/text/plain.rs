@@ -10,7 +10,9 @@ const MAX_LINE: usize = 64 * 1024;
 pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
     let mut lines = Vec::new();
     for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
-        for piece in raw.chunks(MAX_LINE) {
+        // As a terminal ends lines; inside one it begins the next.
+        let end = raw.iter().rposition(|&b| b != b'\r').map_or(0, |at| at + 1);
+        for piece in raw[..end].chunks(MAX_LINE) {
             for text in clean(piece).split('\n') {
                 lines.push(prefix::taken_off(text, number));
             }
@@ -220,6 +222,7 @@ mod tests {
             texts(b" 10%|#  | 1/10\rRuntimeError: x"),
             [" 10%|#  | 1/10", "RuntimeError: x"]
         );
+        assert_eq!(texts(b"a\r\nb\r\r\nc"), ["a", "b", "c"]);
         assert_eq!(
             texts("Assertion \u{2018}a < b\u{2019} failed".as_bytes()),
             ["Assertion 'a < b' failed"]
