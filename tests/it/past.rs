@@ -395,18 +395,27 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     terminal.wait_text("nothing is known before");
     // Two minutes on; a chart of one minute, scrolled back by half of it.
     (0..12).for_each(|_| terminal.send("\x1b[C"));
-    terminal.wait_text(" 2:00/");
+    let at = |places: [&'static str; 2]| {
+        move |screen: &vt100::Screen| {
+            let text = screen.contents();
+            places.iter().any(|place| text.contains(place))
+        }
+    };
+    let there = at([" 1:59/", " 2:00/"]);
+    terminal.wait_for(there, "two minutes");
     terminal.send("}}}}((");
     terminal.wait_text("charts end");
     terminal.wait_text(", 30s ago");
-    assert!(terminal.text().contains(" 2:00/"), "{}", terminal.text());
+    assert!(there(&terminal.screen()), "{}", terminal.text());
+    // The way back is in the footer.
+    assert!(terminal.text().contains(" 0 now  "), "{}", terminal.text());
     terminal.send("0");
     terminal.wait_for(
         |s| !s.contents().contains("charts end"),
         "the charts at now",
     );
     terminal.send("((\x1b[D");
-    terminal.wait_text(" 1:20/");
+    terminal.wait_for(at([" 1:19/", " 1:20/"]), "forty seconds before");
     assert!(
         !terminal.text().contains("charts end"),
         "{}",

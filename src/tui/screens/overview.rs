@@ -508,6 +508,7 @@ impl Screen for Overview {
             Action::Signal,
             Action::Help,
             Action::Pause,
+            Action::ScrollBack,
         ]
     }
 
