@@ -279,13 +279,13 @@ pub const ACTIONS: &[ActionDef] = &[
     def(
         Action::ScrollBack,
         "scroll_back",
-        "back in time",
+        "past",
         "Scroll the charts back in time, by a quarter of their length; they stand there until 0",
     ),
     def(
         Action::ScrollForward,
         "scroll_forward",
-        "on in time",
+        "forward",
         "Scroll the charts on in time, up to now",
     ),
     def(

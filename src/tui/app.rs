@@ -469,10 +469,10 @@ impl App {
 
     /// The moment before which nothing is known or kept.
     pub fn oldest(&self) -> Mono {
-        let known = match &self.recording {
-            Some(recording) => Some(recording.position.start),
-            None => self.stretch.since(),
-        };
+        // A recording may begin in another boot, whose clock is not this one's.
+        let began = self.recording.as_ref().map(|r| r.position.start);
+        let began = began.filter(|began| *began <= self.frame.mono);
+        let known = began.or(self.stretch.since());
         let day_ago = Mono(self.frame.mono.0.saturating_sub(DAY.0));
         known.unwrap_or(self.frame.mono).max(day_ago)
     }

@@ -308,11 +308,11 @@ pub fn footer(
         );
     }
     let mut at = area.x + 1;
-    // A recording is moved in before anything else.
-    let play: &[Action] = if app.recording.is_some() {
-        &[Action::SkipBack, Action::SkipForward, Action::Pause]
-    } else {
-        &[]
+    // A recording is moved in before anything else, and charts that are of another time than the tables before that.
+    let play: &[Action] = match (app.stretch.end().is_some(), app.recording.is_some()) {
+        (true, _) => &[Action::Now, Action::ScrollBack, Action::ScrollForward],
+        (false, true) => &[Action::SkipBack, Action::SkipForward, Action::Pause],
+        (false, false) => &[],
     };
     let own = screen
         .footer()

@@ -125,12 +125,15 @@ impl Stretch {
             Way::Back => before.0.saturating_sub(step).max(first).min(before.0),
             Way::Forward => before.0 + step,
         };
+        if end == before.0 {
+            return false;
+        }
         // By itself the length would change under the eye of who reads.
         self.zoom = self
             .zoom
             .or_else(|| ZOOMS.iter().position(|zoom| zoom.0 == length));
         self.end = Some(Mono(end)).filter(|end| *end < now);
-        end != before.0 && before <= now
+        true
     }
 
     pub fn to_now(&mut self) {

@@ -221,6 +221,70 @@ fn an_exit_is_marked_on_the_axis_and_rows_of_the_ended_are_kept_by_their_worth()
     assert_eq!(desk.app.ended.len(), 1);
 }
 
+#[test]
+fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
+    use gputop::model::pool::{Pool, Pools, Sampled};
+    use gputop::model::process::ProcessKey;
+    use gputop::model::units::Pid;
+    let process = ProcessKey {
+        pid: Pid(418),
+        ..ProcessKey::default()
+    };
+    let mut desk = watched(10);
+    for at in 10..300 {
+        let mut frame = second(at);
+        let mut pool = Pool {
+            process,
+            ..Pool::default()
+        };
+        pool.stats.allocated = Sampled::new(Bytes::gib(40));
+        pool.stats.reserved = Sampled::new(Bytes::gib(70));
+        pool.stats.num_ooms = u64::from(at > 200);
+        frame.pools = Some(Pools {
+            at: frame.mono,
+            list: vec![pool].into(),
+            ..Pools::default()
+        });
+        desk.update(Update::Frame(Arc::new(frame)));
+    }
+    let gpus = vec![desk.app.frame.gpus[0].uuid.clone()];
+    desk.update(Update::Event(Event {
+        mono: Mono(1_000_000 + 299_500),
+        process: Some(process),
+        observation: Observation::Exit(Exit {
+            gpus,
+            peak_vram: Bytes::gib(71).into(),
+            ..Exit::default()
+        }),
+        ..Event::default()
+    }));
+    for at in 300..3_000 {
+        desk.update(Update::Frame(Arc::new(second(at))));
+    }
+    // The charts of now have nothing of it.
+    desk.send("\tM");
+    let text = desk.text(120, 40);
+    for words in [
+        "the process has ended",
+        "10m to 22:18:19, 44m ago",
+        "idle",
+        "x--",
+        "ago-e",
+    ] {
+        let text = text.replace('─', "-");
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    // Scrolled from there and not from now.
+    desk.send("(");
+    let text = desk.text(120, 40);
+    assert!(text.contains("nothing is known before 22:13:20"), "{text}");
+    assert_eq!(desk.app.stretch.end(), None);
+    desk.send("}}(");
+    assert_eq!(desk.app.stretch.end(), Some(Mono(1_000_000 + 284_500)));
+    desk.send("0");
+    assert!(desk.text(120, 40).contains("22:18:19, 44m ago"));
+}
+
 fn end_of_late(at: u64) -> Update {
     Update::Event(Event {
         mono: Mono(1_000_000 + at * 1_000),
@@ -381,6 +445,20 @@ fn in_a_recording_a_seek_begins_where_the_charts_end() {
     played.wait("the start", |app| app.frame.seq == 0);
 }
 
+/// Seconds into the recording, from the header: `1:58/3:24`.
+fn position(screen: &vt100::Screen) -> i64 {
+    let text = screen.contents();
+    let header = text.lines().next().unwrap_or_default();
+    let word = header
+        .split(' ')
+        .find(|word| word.contains(":") && word.contains('/'));
+    let now = word.and_then(|word| word.split('/').next());
+    let parts = now.and_then(|now| now.split_once(':'));
+    parts.map_or(-1, |(m, s)| {
+        m.parse::<i64>().unwrap_or(0) * 60 + s.parse::<i64>().unwrap_or(0)
+    })
+}
+
 #[test]
 fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.gpt.zst");
@@ -393,25 +471,26 @@ fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
     // At the start there is nothing to scroll to.
     terminal.send("(");
     terminal.wait_text("nothing is known before");
-    // Two minutes on; a chart of one minute, scrolled back by half of it.
-    (0..12).for_each(|_| terminal.send("\x1b[C"));
-    terminal.wait_text(" 2:00/");
+    // Two minutes on, a skip at a time; a chart of one minute, scrolled back by half of it.
+    for _ in 0..12 {
+        let before = position(&terminal.screen());
+        terminal.send("\x1b[C");
+        terminal.wait_for(move |s| position(s) >= before + 9, "ten seconds on");
+    }
+    let there = position(&terminal.screen());
     terminal.send("}}}}((");
     terminal.wait_text("charts end");
     terminal.wait_text(", 30s ago");
-    assert!(terminal.text().contains(" 2:00/"), "{}", terminal.text());
+    assert_eq!(position(&terminal.screen()), there, "{}", terminal.text());
+    // The way back is in the footer.
+    assert!(terminal.text().contains(" 0 now  "), "{}", terminal.text());
     terminal.send("0");
-    terminal.wait_for(
-        |s| !s.contents().contains("charts end"),
-        "the charts at now",
-    );
+    let is_back = |screen: &vt100::Screen| !screen.contents().contains("charts end");
+    terminal.wait_for(is_back, "the charts at now");
     terminal.send("((\x1b[D");
-    terminal.wait_text(" 1:20/");
-    assert!(
-        !terminal.text().contains("charts end"),
-        "{}",
-        terminal.text()
-    );
+    let is_there = move |screen: &vt100::Screen| (1..=2).contains(&(there - 39 - position(screen)));
+    terminal.wait_for(is_there, "forty seconds before");
+    assert!(is_back(&terminal.screen()), "{}", terminal.text());
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();

@@ -92,6 +92,7 @@ fn a_held_display_shows_nothing_of_what_comes_after() {
     for step in [300, 500].into_iter().chain([1_000; 1_000]) {
         frame.mono.0 += step;
         for gpu in &mut frame.gpus {
+            gpu.at = frame.mono;
             gpu.sm = Percent(100.0).into();
             gpu.power = gpu.board.power_cap_default.clone();
         }

@@ -28,6 +28,8 @@ pub struct Measured {
     pub largest_hole: Option<Bytes>,
     /// More than this was wanted: it would have been there in one piece.
     pub wanted_over: Option<Bytes>,
+    /// How long after the failure it was read, at most; the hook reads it at the failure itself.
+    pub hole_lag: Option<Millis>,
     /// The largest that only other streams may use.
     pub largest_hole_elsewhere: Option<Bytes>,
     /// What other processes on the GPU took in the minute before.
@@ -132,19 +134,19 @@ fn others(case: &Case<'_>) -> Finding {
     }
 }
 
-/// Only the hook measures it, and at the failure itself.
+/// The hook measures it at the failure itself; from outside it was read a moment later.
 fn hole(case: &Case<'_>) -> Finding {
     let Some((hole, wanted)) = case.measured.largest_hole.zip(wanted(case)) else {
         return Finding::Silent;
     };
+    let how = match case.measured.hole_lag {
+        Some(lag) => format!("read up to {} ms after the failure", lag.0),
+        None => "measured at the failure by the hook".to_owned(),
+    };
     if hole < wanted {
-        Finding::For(format!(
-            "largest hole {hole}, measured at the failure by the hook"
-        ))
+        Finding::For(format!("largest hole {hole}, {how}"))
     } else {
-        Finding::Against(format!(
-            "a hole of {hole} was there, measured at the failure by the hook"
-        ))
+        Finding::Against(format!("a hole of {hole} was there, {how}"))
     }
 }
 

@@ -425,7 +425,9 @@ impl Member {
         let heard = Heard::of(event, oom);
         let measured = &mut self.measured;
         measured.steps = heard.measured.steps.or(measured.steps);
-        measured.largest_hole = heard.measured.largest_hole.or(measured.largest_hole);
+        if heard.measured.largest_hole.is_some() {
+            (measured.largest_hole, measured.hole_lag) = (heard.measured.largest_hole, None);
+        }
         measured.largest_hole_elsewhere = heard.measured.largest_hole_elsewhere;
         if self.ooms.is_none() {
             self.ooms = Some((Figures::heard(oom), 1));

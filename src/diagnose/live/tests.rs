@@ -280,7 +280,7 @@ fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
     assert_eq!((log.first_line, log.file.as_str()), (815, "/home/ana/train.log"));
     let says: Vec<&String> = incident.causes.iter().flat_map(|c| &c.r#for).collect();
     assert!(
-        says.iter().any(|s| s.contains("the largest hole was")),
+        says.iter().any(|s| *s == &"largest hole 614.40 MiB, read up to 100 ms after the failure"),
         "{says:?}"
     );
     assert_eq!(stage.keys().len(), 1);

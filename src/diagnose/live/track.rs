@@ -133,6 +133,7 @@ impl Tracks {
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
         if let Some(figures) = &figures {
             measured.largest_hole = figures.largest_hole;
+            measured.hole_lag = rose.map(|rose| event.mono.since(rose.since));
             measured.wanted_over = figures.wanted_over();
         }
         (measured, figures)

@@ -1,8 +1,10 @@
 //! Plays a recording as a source: the same updates as from a live machine, at the recorded pace.
 //!
 //! A jump sends what a screen needs to look as if it had been watching: summaries of the hour before, the events of
-//! that hour, and the current minute's frames. Only that minute is read, and earlier ones where the map of
-//! a pool is wanted that it does not hold; nothing is kept of it but the next frame. Damage costs the seconds it lies in: a notice says so and playing goes on behind it.
+//! that hour, and the current minute's frames. Only that minute is read, and earlier ones where the map of a pool is
+//! wanted that it does not hold; nothing is kept of it but the next frame. What came before that hour is told a quarter
+//! of an hour at a time, as the charts reach for it ([`Play::Past`](super::Play::Past)), so that neither a jump nor the
+//! memory grows with the day. Damage costs the seconds it lies in: a notice says so and playing goes on behind it.
 
 mod ahead;
 mod contents;

@@ -580,6 +580,7 @@ impl Screen for Overview {
             Action::Signal,
             Action::Help,
             Action::Pause,
+            Action::ScrollBack,
         ]
     }
 

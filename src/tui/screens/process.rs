@@ -31,6 +31,10 @@ pub const DEF: ScreenDef = ScreenDef {
     title: "Process",
     words: &[
         (
+            "e on the time axis",
+            "The process ended there; the charts of one that ended end with it.",
+        ),
+        (
             "VRAM",
             "What the driver counts for this process; managed memory is under-reported by NVML.",
         ),
@@ -599,6 +603,7 @@ impl Screen for ProcessScreen {
             Action::Down,
             Action::PageDown,
             Action::ZoomOut,
+            Action::ScrollBack,
             Action::Pause,
         ]
     }

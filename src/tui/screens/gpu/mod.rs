@@ -30,6 +30,7 @@ pub const DEF: ScreenDef = ScreenDef {
     id: "gpu",
     title: "GPU",
     words: &[
+        ("e on the time axis", "A process on this GPU ended there."),
         ("each tick", "Read with every frame."),
         (
             "10 s",
@@ -321,6 +322,7 @@ impl Screen for GpuScreen {
             Action::NextPane,
             Action::NextGpu,
             Action::ZoomOut,
+            Action::ScrollBack,
             Action::Help,
         ]
     }

@@ -91,6 +91,10 @@ pub const DEF: ScreenDef = ScreenDef {
             "retry",
             "A request for which the allocator had to flush its cache first.",
         ),
+        (
+            "e on the time axis",
+            "The process ended there: of one that ended, its pool over time is what is left.",
+        ),
     ],
     sample: |app| {
         let with_pool = app.rows.iter().find(|row| row.pool().is_some());
@@ -363,6 +367,7 @@ impl Screen for MemoryScreen {
             Action::Copy,
             Action::Help,
             Action::ZoomOut,
+            Action::ScrollBack,
         ]
     }
 
