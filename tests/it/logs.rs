@@ -244,7 +244,7 @@ fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
     let events = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok()?.event);
     events
         .filter_map(|event| match event.observation {
-            Observation::Log(excerpt) => Some((event.process, excerpt)),
+            Observation::Log(excerpt) => Some((event.process, *excerpt)),
             _ => None,
         })
         .collect()
@@ -1012,8 +1012,8 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     terminal.wait_text("step 89");
     assert!(!terminal.text().contains("CUDA error"));
     terminal.send("N");
-    terminal.wait_text("!RuntimeError: CUDA error");
-    terminal.wait_text("held");
+    terminal.wait_text(">RuntimeError: CUDA error");
+    terminal.wait_text("error 1 of 1  held");
     write("step 90\n");
     terminal.send("G");
     terminal.wait_text("step 90");

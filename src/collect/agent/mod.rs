@@ -320,7 +320,7 @@ impl Agent {
             Section::Map(Err(_)) => {}
             Section::Map(Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Log(told) => {
-                self.announce(told.process, None, Observation::Log(told.excerpt));
+                self.announce(told.process, None, Observation::Log(Box::new(told.excerpt)));
             }
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
