@@ -47,7 +47,7 @@ pub enum Observation {
     /// PyTorch's `num_ooms` of a process rose.
     Ooms(OomsRose),
     /// A log line matched a signature.
-    Log(LogExcerpt),
+    Log(Box<LogExcerpt>),
     /// The Python hook reported.
     Hook(HookEvent),
     /// A kind of a later version, whole; also one of ours whose fields have another shape.

@@ -18,7 +18,7 @@ use gputop::source::wire::Line;
 use tempfile::TempDir;
 
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Guarded, RealProcess, command, is_host, on_gpu, wait_until};
+use crate::machine::{Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until};
 
 const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    \
     loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
@@ -244,7 +244,7 @@ fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
     let events = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok()?.event);
     events
         .filter_map(|event| match event.observation {
-            Observation::Log(excerpt) => Some((event.process, excerpt)),
+            Observation::Log(excerpt) => Some((event.process, *excerpt)),
             _ => None,
         })
         .collect()
@@ -255,6 +255,7 @@ fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("train.log");
     fs::write(&file, "older\n").unwrap();
+    wait_old(&file);
     // Two pipes: `cat | cat | tee -a train.log`.
     let mut tee = Guarded(
         Command::new("tee")
@@ -976,4 +977,53 @@ fn slurms_output_file_is_found_by_the_job() {
         (Some(key), LogOrigin::Slurm)
     );
     assert_eq!(told.excerpt.text, OOM);
+}
+
+#[test]
+fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
+    if !is_host() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("train.log");
+    let output = File::create(&file).unwrap();
+    let write = |text: &str| (&output).write_all(text.as_bytes()).unwrap();
+    let process = RealProcess::with("train.py", |command| {
+        command.stderr(output.try_clone().unwrap());
+    });
+    let named = dir.path().join("app.log");
+    fs::write(&named, "").unwrap();
+    let fake = FakeNvml::h200s(1, &on_gpu(0, &process, ""));
+    let terminal = dashboard(&fake).size(24, 80).start();
+    terminal.wait_text("train.py");
+    // From the row of its GPU to its own.
+    terminal.send("\t");
+    terminal.send("L");
+    terminal.wait_text("nothing was written since it was attached to");
+    write("step 1\n");
+    terminal.wait_text("step 1");
+    for n in 2..60 {
+        write(&format!("step {n}\n"));
+    }
+    write("RuntimeError: CUDA error: an illegal memory access was encountered\n");
+    for n in 60..90 {
+        write(&format!("step {n}\n"));
+    }
+    terminal.wait_text("step 89");
+    assert!(!terminal.text().contains("CUDA error"));
+    terminal.send("N");
+    terminal.wait_text(">RuntimeError: CUDA error");
+    terminal.wait_text("error 1 of 1  held");
+    write("step 90\n");
+    terminal.send("G");
+    terminal.wait_text("step 90");
+    terminal.send("w");
+    terminal.wait_text(&format!("log of {}:", process.pid()));
+    terminal.send("/dev/zero\r");
+    terminal.wait_text("it is a device, not a file");
+    terminal.send("w");
+    terminal.send(&format!("{}\r", named.display()));
+    terminal.wait_text("app.log (named)");
+    terminal.send("qqq");
+    terminal.wait_exit();
 }

@@ -376,7 +376,7 @@ impl Agent {
             Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
             Section::Log(told) => {
-                self.announce(told.process, None, Observation::Log(told.excerpt));
+                self.announce(told.process, None, Observation::Log(Box::new(told.excerpt)));
             }
             Section::Hook(news) => {
                 self.told = news.pools;

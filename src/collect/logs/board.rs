@@ -276,7 +276,7 @@ impl Shared {
             }
             let now = now_mono();
             board.forget(now);
-            if let Some(key) = board.to_find(now) {
+            if let Some(key) = board.next_to_find(now) {
                 return Some(Turn::Find(key));
             }
             if let Some(order) = board.orders.pop_front() {
@@ -332,7 +332,7 @@ impl Shared {
         }
     }
 
-    fn attach_file(&self, key: ProcessKey, file: FoundFile, young: Option<SystemTime>) {
+    fn attach_file(&self, key: ProcessKey, file: Box<FoundFile>, young: Option<SystemTime>) {
         let from = beginning(&file.open.1, young);
         self.add(key, LogId::File(file.id()), from, move |now| {
             let tail = Tail::new(file.place, file.open, from, now);
@@ -461,7 +461,7 @@ impl Shared {
         }
         let file = named(&self.settings, key, path)?;
         let name = file.name.clone();
-        self.attach_file(key, file, None);
+        self.attach_file(key, Box::new(file), None);
         Ok(name)
     }
 
@@ -548,7 +548,7 @@ fn not_answering() -> Missing {
 
 impl Board {
     /// A process to look at now, marked as being looked at.
-    fn to_find(&mut self, now: Mono) -> Option<ProcessKey> {
+    fn next_to_find(&mut self, now: Mono) -> Option<ProcessKey> {
         let is_due = |watched: &Watched| match watched.found_at {
             None => true,
             Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,

@@ -46,7 +46,7 @@ const MOST_PARENTS: usize = 8;
 /// A log that a process writes to.
 #[derive(Debug)]
 pub enum Found {
-    File(FoundFile),
+    File(Box<FoundFile>),
     /// By its device.
     Terminal(u64, u64),
     Journal,
@@ -58,6 +58,12 @@ pub struct FoundFile {
     pub origin: LogOrigin,
     pub place: Place,
     pub open: (File, Metadata),
+}
+
+impl From<FoundFile> for Found {
+    fn from(file: FoundFile) -> Self {
+        Self::File(Box::new(file))
+    }
 }
 
 impl FoundFile {
@@ -195,7 +201,7 @@ impl<'a> Process<'a> {
             Place::Descriptor(link.clone()),
         );
         let error = match file {
-            Ok(file) => return Ok(vec![Found::File(file)]),
+            Ok(file) => return Ok(vec![file.into()]),
             Err(error) => error,
         };
         let (Ok(metadata), NoFile::Kind(_)) = (std::fs::metadata(&link), &error) else {
@@ -203,14 +209,14 @@ impl<'a> Process<'a> {
         };
         let kind = metadata.file_type();
         let is_terminal = is_terminal(&metadata);
-        if kind.is_fifo() || is_terminal {
-            if let Some(file) = self.docker() {
-                return Ok(vec![Found::File(file)]);
-            }
+        if (kind.is_fifo() || is_terminal)
+            && let Some(file) = self.docker()
+        {
+            return Ok(vec![file.into()]);
         }
         if kind.is_fifo() {
             let found = self.through_pipe(stream, &target, pipes);
-            return found.or_else(|why| Ok(vec![Found::File(self.slurm().ok_or(why)?)]));
+            return found.or_else(|why| Ok(vec![self.slurm().ok_or(why)?.into()]));
         }
         if is_terminal {
             return Ok(self
@@ -255,7 +261,7 @@ impl<'a> Process<'a> {
         }
         let files = self.written(&descriptors);
         if !files.is_empty() {
-            return files.into_iter().map(Found::File).collect();
+            return files.into_iter().map(Found::from).collect();
         }
         let others = DESCRIPTORS.iter().map(|&fd| self.find(fd, pipes - 1));
         others.flatten().next().unwrap_or_default()
@@ -300,7 +306,7 @@ impl<'a> Process<'a> {
             if stat.name.eq_ignore_ascii_case(b"screen") {
                 let descriptors = pipe::descriptors(&self.settings.proc_root, pid);
                 let files = process.written(&descriptors);
-                let found: Vec<Found> = files.into_iter().map(Found::File).collect();
+                let found: Vec<Found> = files.into_iter().map(Found::from).collect();
                 return (!found.is_empty()).then_some(found);
             }
             pid = stat.parent;

@@ -242,7 +242,7 @@ impl Log {
         }
         self.group.note_sent(end);
         let is_worth = bytes.iter().any(|b| !b.is_ascii_whitespace() && *b != 0);
-        is_worth.then(|| Part {
+        is_worth.then_some(Part {
             continues: offset == from && from > 0 && from != writer.from,
             line: None,
             offset,

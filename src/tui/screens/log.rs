@@ -51,6 +51,8 @@ pub struct LogScreen {
     view: Option<Arc<LogView>>,
     /// The first line shown while it is held; none while it follows the end.
     held: Option<usize>,
+    /// Which of the lines with an error one went to last, while it is held.
+    error: Option<usize>,
     side: usize,
     /// The frame with which it was asked for last.
     asked: Option<u64>,
@@ -64,6 +66,7 @@ impl LogScreen {
             id,
             view: None,
             held: None,
+            error: None,
             side: 0,
             asked: None,
             page: Cell::new(0),
@@ -84,20 +87,25 @@ impl LogScreen {
         self.held.unwrap_or(usize::MAX).min(self.last_top())
     }
 
-    /// To the next line with an error, or the one before; it becomes the first line where it can.
+    /// To the next line with an error, or the one before: at first that below the top of the page, or the last.
     fn go_to_error(&mut self, forward: bool) {
-        let Some(view) = &self.view else { return };
-        let top = self.top();
-        let errors = || view.errors.iter().copied();
-        let to = if forward {
-            // Of those on the last page the page's end is the place.
-            errors().find(|line| *line > top)
-        } else {
-            errors().rev().find(|line| *line < top)
+        let errors = self.errors();
+        let Some(last) = errors.len().checked_sub(1) else {
+            return;
         };
-        if let Some(line) = to {
-            self.held = Some(line);
-        }
+        let top = self.top();
+        let at = match (self.error, forward) {
+            (Some(at), true) => (at + 1).min(last),
+            (Some(at), false) => at.min(last).saturating_sub(1),
+            (None, true) => errors.partition_point(|line| *line < top).min(last),
+            (None, false) => last,
+        };
+        self.held = errors.get(at).copied();
+        self.error = Some(at);
+    }
+
+    fn errors(&self) -> &[usize] {
+        self.view.as_ref().map_or(&[], |view| &view.errors)
     }
 
     /// What is there instead of a log.
@@ -123,11 +131,11 @@ impl LogScreen {
     /// Where one is, for the last row.
     fn place(&self, app: &App) -> String {
         let label = |action| app.keymap.label(action);
-        let errors = self.view.as_ref().map_or(0, |view| view.errors.len());
-        let errors = match errors {
-            0 => String::new(),
-            1 => format!("1 error ({})  ", label(Action::NextError)),
-            n => format!(
+        let errors = match (self.errors().len(), self.error) {
+            (0, _) => String::new(),
+            (n, Some(at)) => format!("error {} of {n}  ", at + 1),
+            (1, None) => format!("1 error ({})  ", label(Action::NextError)),
+            (n, None) => format!(
                 "{n} errors ({} {})  ",
                 label(Action::NextError),
                 label(Action::PreviousError)
@@ -174,13 +182,12 @@ impl Screen for LogScreen {
         let rows = area.y + 1..area.bottom() - 1;
         self.page.set(rows.len());
         if self.text().is_empty() {
-            let hint = match self
-                .view
-                .as_ref()
-                .is_some_and(|view| !view.sources.is_empty())
-            {
-                true => "nothing was written since it was attached to".to_owned(),
-                false => format!("{} names a file to follow", app.keymap.label(Action::Watch)),
+            let hint = match &self.view {
+                None => String::new(),
+                Some(view) if !view.sources.is_empty() => {
+                    "nothing was written since it was attached to".to_owned()
+                }
+                Some(_) => format!("{} names a file to follow", app.keymap.label(Action::Watch)),
             };
             let words = wrap_words(&hint, usize::from(line(0).width));
             for (y, text) in rows.zip(&words) {
@@ -189,13 +196,14 @@ impl Screen for LogScreen {
             return;
         }
         let top = self.top();
-        let errors = self.view.as_ref().map_or(&[][..], |view| &view.errors);
+        let errors = self.errors();
+        let here = self.error.and_then(|at| errors.get(at));
         for (y, (number, text)) in rows.zip(self.text().lines().enumerate().skip(top)) {
             let is_error = errors.binary_search(&number).is_ok();
-            let (mark, role) = if is_error {
-                ("!", Role::Bad)
-            } else {
-                (" ", Role::Text)
+            let (mark, role) = match is_error {
+                true if here == Some(&number) => (">", Role::Bad),
+                true => ("!", Role::Bad),
+                false => (" ", Role::Text),
             };
             put(buffer, area.x, y, mark, 1, theme.style(role));
             let text: String = text.chars().skip(self.side).collect();
@@ -218,7 +226,7 @@ impl Screen for LogScreen {
             Action::Log => {}
             Action::NextError => self.go_to_error(true),
             Action::PreviousError => self.go_to_error(false),
-            Action::Last => self.held = None,
+            Action::Last => (self.held, self.error) = (None, None),
             Action::Left => self.side = self.side.saturating_sub(SIDE),
             Action::Right => self.side = (self.side + SIDE).min(4_096),
             action => {
@@ -229,6 +237,7 @@ impl Screen for LogScreen {
                 // Going down to the end follows it again.
                 let is_end = to == last && matches!(action, Action::Down | Action::PageDown);
                 self.held = (!is_end).then_some(to);
+                self.error = self.error.filter(|_| !is_end);
             }
         }
         Step::Stay
