@@ -18,9 +18,9 @@ use crate::model::units::{Bytes, Millis, Mono};
 
 pub const DEFAULT_PERIOD: Millis = Millis(60_000);
 /// So many bytes of maps may come at once.
-pub const SPACE: Bytes = Bytes(2 << 20);
-/// 7 MB a day.
-pub const SPACE_PER_MINUTE: Bytes = Bytes(5_000);
+pub const SPACE: Bytes = Bytes(1 << 20);
+/// 5 MB a day.
+pub const SPACE_PER_MINUTE: Bytes = Bytes(3_500);
 /// Maps of one pool out of turn are at least a sixth of the period apart.
 const EARLY: u64 = 6;
 /// A new maximum is one that is higher by a fiftieth: a run that warms up reaches one with every segment.
@@ -300,9 +300,9 @@ mod tests {
                 .map(|s| asked(&mut rounds, &frame(s, list.clone()), 50_000).len())
                 .sum::<usize>()
         };
-        // 2 MiB at once, and 5 kB each minute.
+        // 1 MiB at once, and 3.5 kB each minute.
         let sparing = day(Every::Sparing);
-        assert!((180..=190).contains(&sparing), "{sparing}");
+        assert!((120..=125).contains(&sparing), "{sparing}");
         assert_eq!(day(Every::Period(DEFAULT_PERIOD)), 1_440);
     }
 

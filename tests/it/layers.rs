@@ -106,13 +106,15 @@ const RULES: &[Rule] = &[
     },
 ];
 
+const UNSAFE: &[&str] = &["collect/memory/raw.rs", "collect/nvml/raw.rs", "run/raw.rs"];
+
 /// Words that only these places may say.
 const RESERVED: &[(&str, &[&str])] = &[
     ("nvml_wrapper", &["collect/nvml/", "collect/driver/"]),
     ("nvml_wrapper_sys", &["collect/nvml/"]),
     ("py_spy", &["collect/python.rs", "collect/python/"]),
-    ("unsafe", &["collect/nvml/raw.rs", "run/raw.rs"]),
-    ("unsafe_code", &["collect/nvml/raw.rs", "run/raw.rs"]),
+    ("unsafe", UNSAFE),
+    ("unsafe_code", UNSAFE),
     ("libloading", &[]),
 ];
 

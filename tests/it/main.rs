@@ -19,6 +19,8 @@ mod filter;
 #[cfg(target_os = "linux")]
 mod groups;
 #[cfg(target_os = "linux")]
+mod hold;
+#[cfg(target_os = "linux")]
 mod hostile;
 mod layers;
 #[cfg(target_os = "linux")]
