@@ -5,8 +5,8 @@
 //! source and its reader holds one map.
 //!
 //! Eight pools of a training run have 1500 blocks each and cost 40 kB a round, compressed: 62 MB a day if there is one
-//! each minute, two thirds of what the frames of that machine take. So without an explicit period there is an allowance: [`SPACE`] at once and
-//! [`SPACE_PER_MINUTE`] from then on, and a round waits until there is some again.
+//! each minute, two thirds of what the frames of that machine take. So without an explicit period there is an
+//! allowance: [`SPACE`] at once and [`SPACE_PER_MINUTE`] from then on, and a round waits until there is some again.
 
 use std::collections::{BTreeMap, VecDeque};
 
