@@ -169,19 +169,16 @@ fn replay(file: &Path) {
     );
     let mut history = History::default();
     wait(&mut source, &mut history);
+    row(
+        "a jump with charts",
+        spread(&mut jumps(&mut source, &mut history, start, end)),
+    );
     source.send(Request::Map(Some((day::key(8), 0))));
     wait(&mut source, &mut history);
-    let mut dice = 7_u64;
-    let mut spent = Vec::new();
-    for _ in 0..JUMPS {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let to = Mono(start.0 + (dice >> 20) % (end.0 - start.0));
-        let before = Instant::now();
-        source.send(Request::Play(Play::To(to)));
-        wait(&mut source, &mut history);
-        spent.push(before.elapsed());
-    }
-    row("a jump with charts and a map", spread(&mut spent));
+    row(
+        "the same with a map",
+        spread(&mut jumps(&mut source, &mut history, start, end)),
+    );
     // The worst place: the last second of a minute, with an hour before it.
     let mut spent: Vec<Duration> = (61..(end.0 - start.0) / 60_000)
         .take(JUMPS)
@@ -195,7 +192,7 @@ fn replay(file: &Path) {
         })
         .collect();
     if !spent.is_empty() {
-        row("the same to the end of a minute", spread(&mut spent));
+        row("a jump to the end of a minute", spread(&mut spent));
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
@@ -203,6 +200,19 @@ fn replay(file: &Path) {
         "peak memory of the replay",
         peak.unwrap_or("?").trim().into(),
     );
+}
+
+fn jumps(source: &mut Source, history: &mut History, start: Mono, end: Mono) -> Vec<Duration> {
+    let mut dice = 7_u64;
+    let jump = |_| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let to = Mono(start.0 + (dice >> 20) % (end.0 - start.0));
+        let before = Instant::now();
+        source.send(Request::Play(Play::To(to)));
+        wait(source, history);
+        before.elapsed()
+    };
+    (0..JUMPS).map(jump).collect()
 }
 
 /// Takes updates as a screen does, until the recording says where it stands.
@@ -227,6 +237,9 @@ fn wait(source: &mut Source, history: &mut History) -> Position {
 
 /// Median, 99th percentile and worst: on a shared machine the worst is often somebody else's.
 fn spread(spent: &mut [Duration]) -> String {
+    if spent.is_empty() {
+        return "none".into();
+    }
     spent.sort();
     let at = |share: usize| spent[(spent.len() - 1) * share / 100];
     format!("{:.2?}  {:.2?}  {:.2?}", at(50), at(99), at(100))

@@ -1,5 +1,8 @@
 //! `gputop allocator PID`: what PyTorch's caching allocator of one process holds, read without touching it.
 //!
+//! With `--pause` the map is read while the process is held still, which is the only thing in gputop that stops a
+//! target: what a very busy program holds changes in every try without it.
+//!
 //! Exit codes: 0 read; 1 nothing to read there, and why; 2 denied or gone.
 
 use std::fmt::Write as _;
@@ -15,6 +18,7 @@ use crate::allocator::fits::{Around, Fits};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::dump::Recorder;
+use crate::collect::memory::hold::{Held, Hold, HoldError};
 use crate::collect::memory::live::Live;
 use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
 use crate::model::frame::SCHEMA;
@@ -33,6 +37,9 @@ pub struct Args {
     /// Print JSON: sizes in bytes, a missing value as its reason
     #[arg(long)]
     json: bool,
+    /// Hold the process still while its map is read, for at most 150 ms at a time: exact, however busy it is
+    #[arg(long)]
+    pause: bool,
     /// Write the memory that was looked at to a file, as test data
     #[arg(long, value_name = "FILE", hide = true)]
     dump: Option<PathBuf>,
@@ -46,6 +53,21 @@ struct Document {
     #[serde(skip)]
     library: &'static str,
     devices: Reading<Vec<Device>>,
+    /// With `--pause`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<Reading<Pause>>,
+}
+
+/// How the process was held.
+#[derive(Debug, Serialize, Clone, Copy, Default)]
+struct Pause {
+    threads: usize,
+    /// So often; again when a thread was caught in the middle of a change.
+    times: u32,
+    longest_us: u64,
+    total_us: u64,
+    /// At least once it was let go before all was read.
+    cut_short: bool,
 }
 
 #[derive(Serialize)]
@@ -103,13 +125,17 @@ struct Listed {
 const WHOLE_TRIES: u32 = 100;
 const WHOLE_PAUSE: Duration = Duration::from_millis(3);
 
+/// How often a process is held until the map is exact, and how long it goes on in between.
+const HOLDS: u32 = 5;
+const BETWEEN_HOLDS: Duration = Duration::from_millis(2);
+
 pub fn run(args: &Args) -> Result<u8> {
     let pid = Pid(args.pid);
     let proc_root = Path::new("/proc");
     if let Some(file) = &args.dump {
         return record(proc_root, pid, file);
     }
-    let (document, code) = match read(proc_root, pid, args.blocks) {
+    let (document, code) = match read(proc_root, pid, args) {
         Ok(document) => (document, 0),
         Err(failure) => (unread(pid, &failure), exit_code(&failure)),
     };
@@ -123,27 +149,32 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(code)
 }
 
-fn read(proc_root: &Path, pid: Pid, blocks: bool) -> Result<Document, Failure> {
+fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
     let mut attached = Attached::open(proc_root, pid)?;
-    let mut stats = whole(&mut attached)?;
-    if stats.iter().any(DeviceStats::is_touched) {
-        stats.retain(DeviceStats::is_touched);
+    let (found, pause) = if args.pause {
+        match read_held(proc_root, pid, &mut attached)? {
+            Ok((found, pause)) => (found, Some(Reading::Value(pause))),
+            Err(why) => {
+                let why = Missing::new(why.reason(), format!("not held: {why}"));
+                (read_running(&mut attached)?, Some(Reading::Missing(why)))
+            }
+        }
     } else {
-        stats.truncate(1);
-    }
+        (read_running(&mut attached)?, None)
+    };
     if attached.is_forked_copy(proc_root, pid) {
         return Err(Failure::Forked);
     }
     let mut devices = Vec::new();
-    for stats in stats {
-        let (map, stats) = match attached.map_and_stats(stats.ordinal) {
+    for (stats, map) in found {
+        let (map, stats) = match map {
             Err(error @ Failure::Memory(MemoryError::Gone)) => return Err(error),
             // An exact map belongs beside the statistics of its own moment.
             Ok((map, beside)) if map.exact => (Ok(map), beside),
             other => (other.map(|(map, _)| map), stats),
         };
         let largest = attached.largest_free_block(stats.ordinal);
-        devices.push(device(&stats, largest, map, blocks));
+        devices.push(device(&stats, largest, map, args.blocks));
     }
     Ok(Document {
         schema: SCHEMA,
@@ -151,7 +182,65 @@ fn read(proc_root: &Path, pid: Pid, blocks: bool) -> Result<Document, Failure> {
         allocator: Allocator::Native,
         library: attached.library(),
         devices: devices.into(),
+        pause,
     })
+}
+
+/// A device's statistics, and its map with those that it was held against.
+type Found = (DeviceStats, Result<(PoolMap, DeviceStats), Failure>);
+
+fn read_running(attached: &mut Attached<Live>) -> Result<Vec<Found>, Failure> {
+    let found = in_use(whole(attached)?).into_iter().map(|stats| {
+        let map = attached.map_and_stats(stats.ordinal);
+        (stats, map)
+    });
+    Ok(found.collect())
+}
+
+/// Holds the process again when a thread stood in the middle of a change: its allocator is then half of two moments.
+fn read_held(
+    proc_root: &Path,
+    pid: Pid,
+    attached: &mut Attached<Live>,
+) -> Result<Result<(Vec<Found>, Pause), HoldError>, Failure> {
+    let is_exact = |found: &Found| found.1.as_ref().is_ok_and(|(map, _)| map.exact);
+    let mut pause = Pause::default();
+    loop {
+        let hold = match Hold::new(proc_root, pid) {
+            Ok(hold) => hold,
+            Err(why) => return Ok(Err(why)),
+        };
+        let found = read_standing(attached);
+        pause.note(hold.release());
+        let is_last = pause.times >= HOLDS;
+        match found {
+            Ok(found) if is_last || found.iter().all(is_exact) => return Ok(Ok((found, pause))),
+            Err(failure) if is_last || failure != Failure::Busy => return Err(failure),
+            _ => std::thread::sleep(BETWEEN_HOLDS),
+        }
+    }
+}
+
+fn read_standing(attached: &mut Attached<Live>) -> Result<Vec<Found>, Failure> {
+    let stats = attached.stats()?;
+    if stats.len() < attached.devices().len() {
+        return Err(Failure::Busy);
+    }
+    let found = in_use(stats).into_iter().map(|stats| {
+        let map = attached.map_of_held(stats.ordinal);
+        (stats, map)
+    });
+    Ok(found.collect())
+}
+
+/// The devices that anything was asked of; of a process that asked for nothing yet, one.
+fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
+    if stats.iter().any(DeviceStats::is_touched) {
+        stats.retain(DeviceStats::is_touched);
+    } else {
+        stats.truncate(1);
+    }
+    stats
 }
 
 /// The statistics of every device. One that changed in every try is left out of a sample, and here nothing comes after
@@ -257,6 +346,41 @@ impl Listed {
     }
 }
 
+impl Pause {
+    fn note(&mut self, held: Option<Held>) {
+        self.times += 1;
+        let Some(held) = held else {
+            return;
+        };
+        let us = u64::try_from(held.time.as_micros()).unwrap_or(u64::MAX);
+        self.threads = held.threads;
+        self.longest_us = self.longest_us.max(us);
+        self.total_us += us;
+        self.cut_short |= held.is_cut_short;
+    }
+
+    fn words(self) -> String {
+        let ms = |us: u64| format!("{}.{} ms", us / 1_000, us / 100 % 10);
+        let mut words = format!(
+            "its {} threads were held for {}",
+            self.threads,
+            ms(self.total_us)
+        );
+        if self.times > 1 {
+            let _ = write!(
+                words,
+                ", in {} parts of at most {}",
+                self.times,
+                ms(self.longest_us)
+            );
+        }
+        if self.cut_short {
+            words.push_str("; let go at the limit, before all was read");
+        }
+        words
+    }
+}
+
 fn unread(pid: Pid, failure: &Failure) -> Document {
     Document {
         schema: SCHEMA,
@@ -264,6 +388,7 @@ fn unread(pid: Pid, failure: &Failure) -> Document {
         allocator: failure.allocator(),
         library: "",
         devices: Reading::Missing(failure.missing()),
+        pause: None,
     }
 }
 
@@ -276,6 +401,11 @@ fn exit_code(failure: &Failure) -> u8 {
 
 fn text(document: &Document) -> String {
     let mut text = format!("PID {}  {}\n", document.pid, document.library);
+    let _ = match &document.pause {
+        Some(Reading::Value(pause)) => writeln!(text, "{}", pause.words()),
+        Some(Reading::Missing(why)) => writeln!(text, "{why}; read while it ran"),
+        None => Ok(()),
+    };
     for device in document.devices.value().into_iter().flatten() {
         write_device(&mut text, device);
     }

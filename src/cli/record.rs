@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, short, value_parser = interval_argument)]
     pub interval: Option<Millis>,
     /// Time between maps of PyTorch's pools: 1m, 10s; off for none. Without it 1m, less often where maps are so large
-    /// that they would take more than 10 MB a day
+    /// that they would take more than 6 MB a day
     #[arg(long, value_name = "TIME", value_parser = maps_argument)]
     maps: Option<Every>,
     /// Stop after this time: 90s, 8h

@@ -12,7 +12,7 @@ use gputop::model::gpu::{
     Board, Ecc, Gpu, GpuProcess, Health, HealthState, Memory, Pcie, Throttle,
 };
 use gputop::model::host::{Driver, Hello, Host, PidNamespace};
-use gputop::model::pool::{Pool, Pools, Sampled};
+use gputop::model::pool::{Allocator, Pool, PoolStats, Pools, Sampled};
 use gputop::model::process::{Process, ProcessKey, RunState};
 use gputop::model::units::{
     Bytes, Celsius, GpuUuid, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid, StartTicks,
@@ -21,6 +21,7 @@ use gputop::model::units::{
 
 pub const GPUS: u32 = 8;
 pub const PROCESSES: u32 = 64;
+const MIB: u64 = 1 << 20;
 const BOOT: u64 = 5_400_000;
 const TOTAL: Bytes = Bytes(150_754_820_096);
 const RESERVED: Bytes = Bytes(643_825_664);
@@ -91,6 +92,10 @@ impl Day {
             at: Mono(BOOT),
             list: Arc::new((0..PROCESSES).map(process).collect()),
         });
+        day.frame.pools = Some(Pools {
+            list: Arc::new((0..GPUS).map(pool).collect()),
+            ..Pools::default()
+        });
         day
     }
 
@@ -109,27 +114,6 @@ impl Day {
             ..Pools::default()
         });
         self
-    }
-
-    fn move_pools(&mut self, now: Mono) {
-        let (dice, second) = (&mut self.dice, self.second);
-        let Some(pools) = &mut self.frame.pools else {
-            return;
-        };
-        pools.at = now;
-        for pool in Arc::make_mut(&mut pools.list) {
-            let stats = &mut pool.stats;
-            let low = Bytes((40 << 30) + (dice.between(0, 1 << 30) as u64 & !511));
-            let high = Bytes(low.0 + (dice.between(1 << 30, 30 << 30) as u64 & !511));
-            stats.allocated = Sampled::new(low).and(high);
-            if second.is_multiple_of(240) {
-                let reserved = high.0 + (dice.between(0, 512) as u64) * (2 << 20);
-                stats.reserved = Sampled::new(Bytes(reserved));
-                stats.num_alloc_retries += u64::from(dice.one_in(20));
-                stats.num_ooms += u64::from(dice.one_in(200));
-            }
-            pool.at = now;
-        }
     }
 
     /// The frame of the next second.
@@ -265,6 +249,37 @@ impl Day {
             };
         }
     }
+
+    fn move_pools(&mut self, now: Mono) {
+        let (dice, second) = (&mut self.dice, self.second);
+        let Some(pools) = &mut self.frame.pools else {
+            return;
+        };
+        pools.at = Mono(now.0 - dice.between(1, 4) as u64);
+        for pool in Arc::make_mut(&mut pools.list) {
+            pool.at = Mono(now.0 - dice.between(5, 45) as u64);
+            // A second holds a whole step, from the weights alone to all activations: its extremes return with the
+            // batch's length, where it was sampled last does not.
+            let length = dice.between(0, 4) as u64;
+            let (low, high) = (
+                Bytes::mib(48_310),
+                Bytes(83_100 * MIB + length * 96_469_504),
+            );
+            let last = Bytes(low.0 + dice.roll() % 70_000_000 * 512);
+            let stats = &mut pool.stats;
+            stats.allocated = Sampled(low, high, last);
+            stats.active = stats.allocated;
+            stats.inactive_split = Bytes(dice.roll() % 4_000_000 * 512);
+            // Rounding to 512 bytes costs little beside tensors of megabytes.
+            stats.requested = Bytes(last.0 - dice.roll() % 1_000_000).into();
+            stats.largest_free_block = Bytes(dice.roll() % 1_000 * 512 * 1_024).into();
+            // A checkpoint's pause: nothing is allocated or freed.
+            if second % 600 < 20 {
+                stats.allocated = Sampled::new(low);
+                stats.active = stats.allocated;
+            }
+        }
+    }
 }
 
 fn uuid(index: u32) -> String {
@@ -348,6 +363,27 @@ fn board(index: u32) -> Board {
         power_cap_default: MilliWatts(700_000).into(),
         slowdown_temperature: Celsius(87).into(),
         shutdown_temperature: Celsius(92).into(),
+    }
+}
+
+fn pool(rank: u32) -> Pool {
+    Pool {
+        process: key(rank * 8),
+        allocator: Allocator::Native,
+        library: "torch 2.3 to 2.9".into(),
+        ordinal: rank,
+        gpu: GpuUuid(uuid(rank).into()).into(),
+        stats: PoolStats {
+            allocated_peak: Bytes::mib(83_468),
+            reserved: Sampled::new(Bytes::mib(91_002)),
+            reserved_peak: Bytes::mib(91_002),
+            active_peak: Bytes::mib(83_500),
+            inactive_split_peak: Bytes::mib(2_412),
+            segments: 517,
+            segments_peak: 517,
+            ..PoolStats::default()
+        },
+        ..Pool::default()
     }
 }
 

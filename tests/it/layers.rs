@@ -135,6 +135,7 @@ const RULES: &[Rule] = &[
 
 const UNSAFE: &[&str] = &[
     "collect/ends/pidfd_info.rs",
+    "collect/memory/raw.rs",
     "collect/nvml/raw.rs",
     "run/raw.rs",
 ];

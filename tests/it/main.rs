@@ -27,6 +27,8 @@ mod groups;
 #[cfg(target_os = "linux")]
 mod help;
 #[cfg(target_os = "linux")]
+mod hold;
+#[cfg(target_os = "linux")]
 mod hook;
 #[cfg(target_os = "linux")]
 mod hostile;

@@ -366,9 +366,6 @@ mod by_command {
         terminal.wait_text("MAP  cell");
         terminal.wait_text("IDLE BLOCKS");
         terminal.wait_text("exact, read ");
-        // The first frame was before the first map.
-        terminal.send("0p");
-        terminal.wait_text("holds no map of this pool up to here");
         terminal.send("q");
 
         let without = folder.path().join("without.gpt.zst");

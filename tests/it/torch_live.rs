@@ -26,7 +26,7 @@ const NOBODY: u32 = 65_534;
 /// In torch 2.6, from the mutex to `allocated_bytes`: 40 and four arrays of 96.
 const TO_ALLOCATED: u64 = 40 + 4 * 96;
 
-fn dump_path() -> PathBuf {
+pub fn dump_path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst")
 }
 
@@ -39,7 +39,7 @@ fn from_dump() -> Attached<Dump> {
 }
 
 /// Where the words of device 0's `allocated_bytes` are, by their values.
-fn allocated_bytes() -> u64 {
+pub fn allocated_bytes() -> u64 {
     let allocated = from_dump().stats().unwrap()[0].allocated_bytes;
     let words = [allocated.all, allocated.small].map(|s| [s.current, s.peak, s.allocated, s.freed]);
     let words: Vec<u8> = words

@@ -2,6 +2,7 @@
 //!
 //! The test binary starts itself again; the child lays the dump's ranges at their recorded addresses, under files
 //! named as the libraries were and deleted at once, and obeys a line at a time: `poke ADDRESS VALUE` writes a word,
+//! `count ADDRESS` has a thread of its own count up a word from then on, `threads N` starts N that sleep and wake,
 //! `fork` makes a copy, `exec` becomes another program.
 #![allow(unsafe_code)]
 
@@ -65,6 +66,16 @@ impl Target {
     pub fn poke(&mut self, address: u64, value: u64) {
         writeln!(self.stdin, "poke {address} {value}").unwrap();
         assert!(self.wait_for("poked"));
+    }
+
+    pub fn count(&mut self, address: u64) {
+        writeln!(self.stdin, "count {address}").unwrap();
+        assert!(self.wait_for("counts"));
+    }
+
+    pub fn threads(&mut self, count: usize) {
+        writeln!(self.stdin, "threads {count}").unwrap();
+        assert!(self.wait_for("started"));
     }
 
     pub fn exec(&mut self) {
@@ -142,6 +153,26 @@ fn obey(line: &str) {
                 }
             }
         },
+        ["count", address] => {
+            let address: usize = address.parse().unwrap();
+            std::thread::spawn(move || {
+                for value in 0.. {
+                    // SAFETY: as for `poke`.
+                    unsafe { std::ptr::write_volatile(address as *mut u64, value) };
+                }
+            });
+            say("counts");
+        }
+        ["threads", count] => {
+            for _ in 0..count.parse().unwrap() {
+                std::thread::spawn(|| {
+                    loop {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                });
+            }
+            say("started");
+        }
         ["exec"] => panic!("{}", Command::new("sleep").arg("1000").exec()),
         _ => panic!("{line}"),
     }

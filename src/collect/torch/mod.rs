@@ -1,6 +1,6 @@
 //! PyTorch's CUDA caching allocator in another process, read while it runs.
 //!
-//! The target is never stopped and never written to. [`Attached`] is made once for a process; from then on
+//! The target is never written to, and stopped only where the user asks for it. [`Attached`] is made once for a process; from then on
 //! [`stats`](Attached::stats) is one system call and [`map`](Attached::map) about thirty.
 //!
 //! Only processes that the driver lists as users of a GPU are to be attached to: a forked worker (a DataLoader's)
@@ -378,6 +378,14 @@ impl<M: Memory> Attached<M> {
             }
         }
         best
+    }
+
+    /// As [`map_and_stats`](Self::map_and_stats) in one try: of a process that stands still, another would find the same.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map).
+    pub fn map_of_held(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
+        self.try_map(ordinal)
     }
 
     fn try_map(&mut self, ordinal: u32) -> Result<(PoolMap, DeviceStats), Failure> {
