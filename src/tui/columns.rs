@@ -60,9 +60,11 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
-        let when = ended.words(theme, "%H:%M");
-        let colon = if ended.how().is_some() { ":" } else { "" };
-        return Cell::new(format!("{when}{colon} {command}"), Role::Warn);
+        let when = theme.clock(ended.time, "%H:%M");
+        let cause = ended
+            .cause()
+            .map_or(String::new(), |cause| format!("{cause}: "));
+        return Cell::new(format!("ended {when} {cause}{command}"), Role::Warn);
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie {command}"), Role::Bad),

@@ -62,7 +62,7 @@ pub enum Left {
 /// What woke the loop.
 enum Wake {
     Terminal(Option<io::Result<Event>>),
-    Source(Option<Update>),
+    Source(Option<Box<Update>>),
     Signal(Signal),
     Draw,
 }
@@ -84,7 +84,7 @@ pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
             biased;
             signal = signals.next() => Wake::Signal(signal),
             event = keys.next() => Wake::Terminal(event),
-            update = source.next(), if source_open => Wake::Source(update),
+            update = source.next(), if source_open => Wake::Source(update.map(Box::new)),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
         match wake {
@@ -101,7 +101,7 @@ pub async fn run(mut app: App, mut source: Source) -> io::Result<Left> {
             }
             Wake::Source(None) => source_open = false,
             Wake::Source(Some(update)) => {
-                app.update(update);
+                app.update(*update);
                 while let Some(update) = source.try_next() {
                     app.update(update);
                 }
