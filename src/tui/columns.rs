@@ -61,10 +61,12 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
         let when = theme.clock(ended.time, "%H:%M");
-        let cause = ended
-            .cause()
-            .map_or(String::new(), |cause| format!("{cause}: "));
-        return Cell::new(format!("ended {when} {cause}{command}"), Role::Warn);
+        // Where it is known what ended it, that says that it ended: there is little room.
+        let end = match ended.cause() {
+            Some(cause) => format!("{when} {cause}:"),
+            None => format!("ended {when}"),
+        };
+        return Cell::new(format!("{end} {command}"), Role::Warn);
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie {command}"), Role::Bad),

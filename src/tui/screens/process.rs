@@ -235,8 +235,16 @@ fn end_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         Fact::Heading("Its end".into()),
         number("exit code", &exit.status),
         number("signal", &exit.signal),
-        Fact::reading("OOM killer", &exit.oom.killed, "kernel", theme, killed),
     ];
+    if !exit.oom.killed.is_not_read() {
+        list.push(Fact::reading(
+            "OOM killer",
+            &exit.oom.killed,
+            "kernel",
+            theme,
+            killed,
+        ));
+    }
     if let Some(evidence) = &exit.oom.evidence {
         list.push(Fact::Long("", evidence.clone()));
     }

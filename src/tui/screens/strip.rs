@@ -230,9 +230,13 @@ fn process_words(row: &ProcessRow, theme: &Theme) -> String {
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     let vram = row.vram().get().map_or(theme.glyphs.absent.into(), gib);
     let age = row.shown_age().map_or(String::new(), span_words);
-    let ended = row
-        .ended()
-        .map_or(String::new(), |e| format!("{} ", e.words(theme, "%H:%M")));
+    let ended = row.ended().map_or(String::new(), |e| {
+        let when = theme.clock(e.time, "%H:%M");
+        match e.cause() {
+            Some(cause) => format!("{when} {cause} "),
+            None => format!("ended {when} "),
+        }
+    });
     format!("{ended}{vram}G {} {age} {command}", row.pid())
 }
 
