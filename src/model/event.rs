@@ -72,17 +72,23 @@ pub struct Exit {
     /// The exit code; 128 + signal when a signal ended it.
     pub status: Reading<i32>,
     pub signal: Reading<i32>,
-    /// Whether the kernel's out-of-memory killer ended it, for want of host memory or of its cgroup's.
-    #[serde(skip_serializing_if = "Reading::is_not_read")]
-    pub oom_killed: Reading<bool>,
-    /// What says so, or makes it likely: the kernel log's line, or a counter that rose.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub oom_evidence: Option<String>,
+    pub oom: Box<OomVerdict>,
     /// The most device memory it was seen with, over all GPUs.
     pub peak_vram: Reading<Bytes>,
     /// How long after the end it was told, at most: since the kernel reported it, or since the process was last seen
     /// alive where the kernel did not.
     pub noticed_after: Millis,
+}
+
+/// Whether the kernel's out-of-memory killer ended a process, for want of the host's memory or of its cgroup's.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OomVerdict {
+    #[serde(skip_serializing_if = "Reading::is_not_read")]
+    pub killed: Reading<bool>,
+    /// What says so, or makes it likely: the kernel log's line, or a counter that rose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -62,9 +62,13 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     let command = row.command();
     let command = command.value().map_or(theme.glyphs.absent, String::as_str);
     if let Some(ended) = row.ended() {
-        let when = ended.words(theme, "%H:%M");
-        let colon = if ended.how().is_some() { ":" } else { "" };
-        return Cell::new(format!("{when}{colon} {command}"), Role::Warn);
+        let when = theme.clock(ended.time, "%H:%M");
+        // Where it is known what ended it, that says that it ended: there is little room.
+        let end = match ended.cause() {
+            Some(cause) => format!("{when} {cause}:"),
+            None => format!("ended {when}"),
+        };
+        return Cell::new(format!("{end} {command}"), Role::Warn);
     }
     match row.run_state() {
         RunState::Zombie => Cell::new(format!("zombie {command}"), Role::Bad),

@@ -87,7 +87,7 @@ pub struct Outside {
 /// What woke the loop.
 enum Wake {
     Terminal(Option<io::Result<Event>>),
-    Source(Option<Update>),
+    Source(Option<Box<Update>>),
     Incidents(Option<Vec<Known>>),
     Found(Found),
     Signal(Signal),
@@ -129,7 +129,7 @@ pub async fn run(
             signal = signals.next() => Wake::Signal(signal),
             event = keys.next() => Wake::Terminal(event),
             sentence = errands.next() => Wake::Errand(sentence),
-            update = source.next(), if source_open => Wake::Source(update),
+            update = source.next(), if source_open => Wake::Source(update.map(Box::new)),
             known = incoming.recv(), if desk_open => Wake::Incidents(known),
             found = watch.found() => Wake::Found(found),
             () = sleep_until(due), if dirty => Wake::Draw,
@@ -161,7 +161,7 @@ pub async fn run(
             }
             Wake::Source(Some(update)) => {
                 watch.see(&update);
-                app.update(update);
+                app.update(*update);
                 while let Some(update) = source.try_next() {
                     watch.see(&update);
                     app.update(update);

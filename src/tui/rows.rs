@@ -41,29 +41,28 @@ impl Ended {
         })
     }
 
-    /// How it ended, as far as that is known: `exit 137, OOM killer`. A clean end needs no words.
-    pub fn how(&self) -> Option<String> {
+    /// What ended it, in a word or two: `OOM killer`, `signal 11`, `exit 1`. A clean end needs no words, and of one of
+    /// which nothing is known there are none.
+    pub fn cause(&self) -> Option<String> {
+        if self.exit.oom.killed.get() == Some(true) {
+            return Some("OOM killer".to_owned());
+        }
+        let signal = self
+            .exit
+            .signal
+            .get()
+            .map(|number| format!("signal {number}"));
         let code = self.exit.status.get().filter(|code| *code != 0);
-        let code = code.map(|code| format!("exit {code}"));
-        let by = match self.exit.oom_killed.get() {
-            Some(true) => Some("OOM killer".to_owned()),
-            _ => self
-                .exit
-                .signal
-                .get()
-                .map(|number| format!("signal {number}")),
-        };
-        let parts: Vec<String> = code.into_iter().chain(by).collect();
-        (!parts.is_empty()).then(|| parts.join(", "))
+        signal.or_else(|| code.map(|code| format!("exit {code}")))
     }
 
-    /// When, by this format, and how: `ended 12:03, exit 137, OOM killer`.
+    /// When it ended, by this format, and all that is known of how: `ended 12:03:58, exit 137, OOM killer`.
     pub fn words(&self, theme: &Theme, format: &str) -> String {
-        let when = theme.clock(self.time, format);
-        match self.how() {
-            Some(how) => format!("ended {when}, {how}"),
-            None => format!("ended {when}"),
-        }
+        let code = self.exit.status.get().map(|code| format!("exit {code}"));
+        let mut parts = vec![format!("ended {}", theme.clock(self.time, format))];
+        parts.extend(code.clone());
+        parts.extend(self.cause().filter(|cause| Some(cause) != code.as_ref()));
+        parts.join(", ")
     }
 }
 

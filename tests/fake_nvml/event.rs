@@ -17,7 +17,7 @@ use crate::state;
 
 /// How long an event may lie before a waiting set sees it. A real wait sleeps in the kernel and costs nothing, so
 /// this one must not wake often: it would count as the cost of whoever waits.
-const LOOK_AGAIN: Duration = Duration::from_millis(25);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 static SETS: Mutex<Sets> = Mutex::new(Sets {
     next: 1,

@@ -144,7 +144,7 @@ fn an_end_is_told_between_two_ticks_with_signal_gpus_and_peak() {
     assert!(exit.noticed_after.0 < 5_000, "{exit:?}");
     assert_eq!(event.process.map(|key| key.pid), Some(Pid(process.pid())));
     assert_eq!((exit.status.get(), exit.signal.get()), (Some(137), Some(9)));
-    assert_eq!(exit.oom_killed.get(), Some(false), "{exit:?}");
+    assert_eq!(exit.oom.killed.get(), Some(false), "{exit:?}");
     let name = exit.last.as_ref().unwrap().command.value().cloned();
     assert_eq!(name.as_deref(), Some("train.py"));
     assert_eq!(exit.gpus.len(), 1);
@@ -223,6 +223,7 @@ fn the_oom_killers_victim_is_told_as_such_on_the_screen_too() {
     let mut shown_log = kernel_log(folder.path());
     let terminal = dashboard(&fake)
         .env("GPUTOP_KERNEL_LOG", folder.path().join("kmsg"))
+        .size(40, 160)
         .start();
     for process in &processes {
         watch.wait_process(process);
@@ -240,14 +241,14 @@ fn the_oom_killers_victim_is_told_as_such_on_the_screen_too() {
     wait_until("both ends", || watch.exits().len() == 2);
     for (event, exit) in watch.exits() {
         let is_victim = event.process.unwrap().pid.0 == processes[0].pid();
-        assert_eq!(exit.oom_killed.get(), Some(is_victim), "{exit:?}");
-        assert_eq!(exit.oom_evidence, is_victim.then(|| line.clone()));
+        assert_eq!(exit.oom.killed.get(), Some(is_victim), "{exit:?}");
+        assert_eq!(exit.oom.evidence, is_victim.then(|| line.clone()));
     }
-    terminal.wait_text(", exit 137, OOM killer: train.py");
-    terminal.wait_text(", exit 137, signal 9: eval.py");
+    terminal.wait_text(" OOM killer: train.py");
+    terminal.wait_text(" signal 9: eval.py");
     terminal.send("G\r");
     terminal.wait_text("Its end");
-    terminal.wait_text("OOM killer");
+    terminal.wait_text(", exit 137, ");
 }
 
 /// Two GPUs, and Xids of the driver's.
@@ -305,7 +306,7 @@ fn an_xid_of_driver_and_log_is_one_event_with_text_process_and_gpu() {
     wait_until("the log's Xid", || watch.xids().len() == 1);
     fake.replace(&scenario(&process, &[(1, 31), (0, 79)]));
     watch.say(&line(0, 79));
-    watch.say(&line(1, 43));
+    watch.say(&line(0, 43));
     fake.replace(&scenario(&process, &[(1, 31), (0, 79), (1, 48)]));
     wait_until("the driver's Xid without a line", || {
         watch.xids().iter().any(|(_, xid)| xid.number == 48)
@@ -315,7 +316,7 @@ fn an_xid_of_driver_and_log_is_one_event_with_text_process_and_gpu() {
     let numbers: Vec<u64> = xids.iter().map(|(_, xid)| xid.number).collect();
     assert_eq!(numbers, [31, 43, 48, 79]);
     for (event, xid) in &xids {
-        let gpu = usize::from(xid.number != 79);
+        let gpu = usize::from(xid.number == 31 || xid.number == 48);
         assert_eq!(event.gpu.as_ref(), Some(&uuids[gpu]), "{xid:?}");
         if xid.number == 48 {
             assert!(xid.text.why().is_some() && xid.pid.why().is_some());

@@ -771,8 +771,7 @@ impl Agent {
             gpus: peak.gpus,
             status: end.code,
             signal: end.signal,
-            oom_killed: end.oom.oom_killed,
-            oom_evidence: end.oom.evidence,
+            oom: Box::new(end.oom),
             peak_vram: peak.vram,
             noticed_after: now.since(end.since),
         };

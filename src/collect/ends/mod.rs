@@ -29,11 +29,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
-use self::oom::{OomKiller, Places, Verdict};
+use self::oom::{OomKiller, Places};
 use self::status::{Remains, Status};
 use super::clock::now_mono;
 use super::kernel_log::{KernelLog, Line, XidLine};
 use super::process::stat::{StatBuffer, StatFile};
+use crate::model::event::OomVerdict;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
@@ -55,7 +56,7 @@ pub struct End {
     /// The exit code; 128 + signal when a signal ended it.
     pub code: Reading<i32>,
     pub signal: Reading<i32>,
-    pub oom: Verdict,
+    pub oom: OomVerdict,
     /// It has ended after this: when the kernel woke the thread, or when the process table last saw it alive.
     pub since: Mono,
 }
@@ -395,7 +396,7 @@ impl EndsThread {
             let by_sigkill = status.signal.get().is_some();
             self.oom.judge(process.pid, group, by_sigkill, now_mono())
         } else {
-            Verdict::not_killed()
+            oom::not_killed()
         };
         (self.tell)(Seen::End(Box::new(End {
             process,

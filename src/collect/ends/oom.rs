@@ -16,6 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::collect::kernel_log::OomKill;
+use crate::model::event::OomVerdict;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
@@ -37,28 +38,18 @@ pub struct Places {
     pub is_host: bool,
 }
 
-/// What there is to say about one end.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    pub oom_killed: Reading<bool>,
-    /// A line or a phrase.
-    pub evidence: Option<String>,
+/// Of a process that ended in another way than by SIGKILL, which is what the killer sends.
+pub fn not_killed() -> OomVerdict {
+    OomVerdict {
+        killed: false.into(),
+        evidence: None,
+    }
 }
 
-impl Verdict {
-    /// It ended in another way than by SIGKILL, which is what the killer sends.
-    pub fn not_killed() -> Self {
-        Self {
-            oom_killed: false.into(),
-            evidence: None,
-        }
-    }
-
-    fn killed(evidence: String) -> Self {
-        Self {
-            oom_killed: true.into(),
-            evidence: Some(evidence),
-        }
+fn killed(evidence: String) -> OomVerdict {
+    OomVerdict {
+        killed: true.into(),
+        evidence: Some(evidence),
     }
 }
 
@@ -187,18 +178,18 @@ impl OomKiller {
         group: Option<&Arc<Path>>,
         by_sigkill: bool,
         now: Mono,
-    ) -> Verdict {
+    ) -> OomVerdict {
         self.refresh(now);
         let counter = group.and_then(|group| self.groups.get_mut(&**group).map(|c| (group, c)));
         let counted = counter.and_then(|(group, counter)| claim(group, counter, now));
         if let Some(line) = self.line(pid) {
-            return Verdict::killed(line);
+            return killed(line);
         }
         match counted {
-            Some(Some(evidence)) if by_sigkill => return Verdict::killed(evidence),
+            Some(Some(evidence)) if by_sigkill => return killed(evidence),
             Some(Some(evidence)) => {
-                return Verdict {
-                    oom_killed: Reading::missing(
+                return OomVerdict {
+                    killed: Reading::missing(
                         Reason::Unknown,
                         "a process of its cgroup was, and how this one ended is not known",
                     ),
@@ -206,15 +197,15 @@ impl OomKiller {
                 };
             }
             // The counter counts its every process.
-            Some(None) => return Verdict::not_killed(),
+            Some(None) => return not_killed(),
             None => {}
         }
         let nobody = self.host.as_ref().is_some_and(|host| !host.has_risen(now));
         if nobody || self.reads_log() {
-            return Verdict::not_killed();
+            return not_killed();
         }
-        Verdict {
-            oom_killed: Reading::Missing(self.why_unknown()),
+        OomVerdict {
+            killed: Reading::Missing(self.why_unknown()),
             evidence: None,
         }
     }
@@ -249,7 +240,7 @@ pub fn sources(places: Places, log: Result<(), Missing>) -> Vec<&'static str> {
     let mut killer = OomKiller::new(places, log);
     let own = killer.watch(Pid(std::process::id())).is_some();
     [
-        (killer.reads_log(), "the kernel log, by PID"),
+        (killer.reads_log(), "the kernel log"),
         (own, "the counters of cgroups"),
         (killer.host.is_some(), "the host's count"),
     ]
@@ -374,29 +365,26 @@ mod tests {
             let host = Host::new(cgroup, counter);
             let mut killer = host.killer(denied(), true);
             let group = killer.watch(PID).expect("a counter");
-            assert_eq!(
-                killer.judge(PID, Some(&group), true, Mono(9)),
-                Verdict::not_killed()
-            );
+            assert_eq!(killer.judge(PID, Some(&group), true, Mono(9)), not_killed());
             host.kill_somebody();
             host.write(counter, "low 0\noom 1\noom_kill 3\noom_group_kill 0\n");
             let unsure = killer.clone_judge(&group, false);
-            assert!(unsure.oom_killed.why().is_some() && unsure.evidence.is_some());
+            assert!(unsure.killed.why().is_some() && unsure.evidence.is_some());
             let verdict = killer.judge(PID, Some(&group), true, Mono(10));
-            assert_eq!(verdict.oom_killed, true.into());
+            assert_eq!(verdict.killed, true.into());
             let evidence = verdict.evidence.expect("evidence");
             assert!(evidence.ends_with("rose from 2 to 3"), "{evidence}");
             // One kill is one process; another that `kill -9` ended was not it.
             assert_eq!(
                 killer.judge(PID, Some(&group), true, Mono(11)),
-                Verdict::not_killed()
+                not_killed()
             );
         }
     }
 
     impl OomKiller {
         /// Judges without claiming.
-        fn clone_judge(&self, group: &Arc<Path>, by_sigkill: bool) -> Verdict {
+        fn clone_judge(&self, group: &Arc<Path>, by_sigkill: bool) -> OomVerdict {
             let mut copy = Self {
                 places: self.places.clone(),
                 log: self.log.clone(),
@@ -419,10 +407,7 @@ mod tests {
         killer.refresh(Mono(10_000));
         let hour = Mono(3_600_000);
         killer.refresh(hour);
-        assert_eq!(
-            killer.judge(PID, Some(&group), true, hour),
-            Verdict::not_killed()
-        );
+        assert_eq!(killer.judge(PID, Some(&group), true, hour), not_killed());
     }
 
     #[test]
@@ -435,23 +420,14 @@ mod tests {
         assert!(killer.is_line_awaited(PID, Mono(2)));
         killer.note(line(), Mono(3));
         assert!(!killer.is_line_awaited(PID, Mono(3)));
-        assert_eq!(
-            killer.judge(PID, None, true, Mono(3)),
-            Verdict::killed(line().text)
-        );
-        assert_eq!(
-            killer.judge(Pid(419), None, true, Mono(3)),
-            Verdict::not_killed()
-        );
+        assert_eq!(killer.judge(PID, None, true, Mono(3)), killed(line().text));
+        assert_eq!(killer.judge(Pid(419), None, true, Mono(3)), not_killed());
 
         let mut inside = host.killer(Ok(()), false);
         inside.note(line(), Mono(1));
-        assert_eq!(
-            inside.judge(PID, None, true, Mono(2)),
-            Verdict::not_killed()
-        );
+        assert_eq!(inside.judge(PID, None, true, Mono(2)), not_killed());
         host.write("proc/vmstat", "oom_kill 9\n");
-        let why = inside.judge(PID, None, true, Mono(3)).oom_killed;
+        let why = inside.judge(PID, None, true, Mono(3)).killed;
         assert!(
             why.why()
                 .is_some_and(|why| why.to_string().contains("container"))
@@ -468,7 +444,7 @@ mod tests {
         host.write("proc/vmstat", "oom_kill 6\n");
         for killer in [&mut killer, &mut blind] {
             let verdict = killer.judge(PID, None, true, Mono(1));
-            let why = verdict.oom_killed.why().expect("unknown").to_string();
+            let why = verdict.killed.why().expect("unknown").to_string();
             assert_eq!(why, "the kernel log is for root");
         }
     }

@@ -351,12 +351,12 @@ fn the_log_says_whom_the_oom_killer_ended_and_its_xids_go_on() {
     let end = told.next();
     assert_eq!((end.process, end.signal.get()), (killed_key, Some(9)));
     assert_eq!(
-        (end.oom.oom_killed, end.oom.evidence),
+        (end.oom.killed, end.oom.evidence),
         (true.into(), Some(line))
     );
     clean.go();
     let end = told.next();
-    assert_eq!((end.process, end.oom), (clean_key, Verdict::not_killed()));
+    assert_eq!((end.process, end.oom), (clean_key, oom::not_killed()));
     drop(log);
     let ended = told.0.recv_timeout(DEADLINE).expect("its end");
     assert!(matches!(ended, Seen::LogEnded(_)), "{ended:?}");

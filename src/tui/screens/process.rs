@@ -252,9 +252,17 @@ fn end_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         Fact::Heading("Its end".into()),
         number("exit code", &exit.status),
         number("signal", &exit.signal),
-        Fact::reading("OOM killer", &exit.oom_killed, "kernel", theme, killed),
     ];
-    if let Some(evidence) = &exit.oom_evidence {
+    if !exit.oom.killed.is_not_read() {
+        list.push(Fact::reading(
+            "OOM killer",
+            &exit.oom.killed,
+            "kernel",
+            theme,
+            killed,
+        ));
+    }
+    if let Some(evidence) = &exit.oom.evidence {
         list.push(Fact::Long("", evidence.clone()));
     }
     list

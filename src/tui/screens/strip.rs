@@ -265,9 +265,13 @@ fn process_words(row: &ProcessRow, theme: &Theme) -> String {
     let age = row
         .shown_age()
         .map_or(String::new(), |age| format!("  {}", span_words(age)));
-    let ended = row
-        .ended()
-        .map_or(String::new(), |e| format!("{} ", e.words(theme, "%H:%M")));
+    let ended = row.ended().map_or(String::new(), |e| {
+        let when = theme.clock(e.time, "%H:%M");
+        match e.cause() {
+            Some(cause) => format!("{when} {cause} "),
+            None => format!("ended {when} "),
+        }
+    });
     let peak = row.pool().map(|pool| pool.stats.allocated_peak);
     let held = match (peak.filter(|peak| peak.0 > 0), row.vram().get()) {
         (Some(peak), _) => format!("  peak {}", gib(peak)),
