@@ -53,14 +53,17 @@ impl TimeAxis {
             let here = |mark: &AxisMark| (from..to).contains(&mark.column);
             !marks.iter().any(here)
         };
-        let words = self.end_words(theme);
-        let width = wide(&words);
-        // Beside a mark and not against it.
-        let end = (plot.width / 2..=plot.width)
-            .rev()
-            .find(|end| is_free(end.saturating_sub(width), end + 1));
-        let end = plot.x + end.unwrap_or(plot.width);
-        let end_at = put_right(buffer, plot.x, end, y, &words, style);
+        // Beside a mark and not against it, but no further from the end than that; where that cannot be, over them.
+        let [long, short] = [self.end_words(theme), self.short_words(theme)];
+        let place = |words: &String| {
+            let free = |end: &u16| is_free(end.saturating_sub(wide(words)), end + 1);
+            let near = plot.width.saturating_sub(4)..=plot.width;
+            Some((words.clone(), near.rev().find(free)?))
+        };
+        let (words, end) = place(&long)
+            .or_else(|| place(&short))
+            .unwrap_or((short, plot.width));
+        let end_at = put_right(buffer, plot.x, plot.x + end, y, &words, style);
         let ticks: u64 = if plot.width >= 60 { 4 } else { 2 };
         for tick in 0..ticks {
             let back = Millis(self.length.0 * (ticks - tick) / ticks);
@@ -100,6 +103,12 @@ impl TimeAxis {
                 )
             },
         )
+    }
+
+    /// `now`, or `12:04`
+    fn short_words(&self, theme: &Theme) -> String {
+        let clock = |past: Past| self.clock(past.time, theme);
+        self.past.map_or_else(|| "now".into(), clock)
     }
 
     /// `10m to 12:04`, where there is room for no more.
@@ -187,6 +196,17 @@ mod tests {
         }
         let all: Vec<u16> = (0..32).collect();
         assert_eq!(marked(axis, 32, &all), format!("{}now", "x".repeat(29)));
+        let past = TimeAxis {
+            past: Some(Past {
+                time: UnixMillis(43_440_000),
+                ago: Millis(3_720_000),
+            }),
+            ..axis
+        };
+        assert_eq!(
+            marked(past, 32, &[20, 31]),
+            "11:04---------------x----12:04-x"
+        );
     }
 
     #[test]
