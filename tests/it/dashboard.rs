@@ -482,7 +482,7 @@ fn a_held_display_stands_still_while_collection_goes_on() {
         fake.wait_calls("three more ticks", |calls| calls.of("memory") >= before + 3);
         // Keys still act and draw: the old figures, and the old clock.
         terminal.send("?");
-        terminal.wait_text("Hold the display while collection goes on");
+        terminal.wait_text("Move the cursor up, or scroll");
         terminal.send(ESC);
         terminal.wait_for(|s| !s.contents().contains("Help:"), "no help");
         let screen = terminal.screen();

@@ -393,6 +393,9 @@ fn young(key: ProcessKey, now: Mono) -> Option<SystemTime> {
     if now.since(Mono(since_boot)) >= YOUNG {
         return None;
     }
+    // File systems tell a birth by a clock that ticks every 4 ms, and ours are cut to whole milliseconds.
+    const UNCERTAIN: Duration = Duration::from_millis(10);
     let boot = u64::try_from(boot_moment().0).ok()?;
-    Some(SystemTime::UNIX_EPOCH + Duration::from_millis(boot + since_boot))
+    let started = Duration::from_millis(boot + since_boot);
+    Some(SystemTime::UNIX_EPOCH + started - UNCERTAIN)
 }

@@ -279,7 +279,10 @@ impl Screen for LogScreen {
     }
 }
 
-/// For whoever has only the key: a process that is on no row.
+/// The process of a row, for which a log can be named while it lives.
+///
+/// # Errors
+/// With that it has ended.
 pub fn key_of(row: &ProcessRow) -> Result<ProcessKey, String> {
     match row.ended() {
         Some(_) => Err(format!("process {} has ended", row.id().key.pid)),
