@@ -540,10 +540,10 @@ impl Text {
 /// The kernel's words on why a process was killed, if it was for want of host memory; in its words also where only
 /// its counter says so.
 fn host_killer(process: ProcessKey, exit: &Exit) -> Option<String> {
-    if exit.oom_killed.get() != Some(true) {
+    if exit.oom.killed.get() != Some(true) {
         return None;
     }
-    let said = exit.oom_evidence.clone();
+    let said = exit.oom.evidence.clone();
     Some(said.filter(|line| line.contains("Killed process")).unwrap_or_else(|| {
         let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
         format!("Out of memory: Killed process {} ({name})", process.pid)
@@ -553,7 +553,7 @@ fn host_killer(process: ProcessKey, exit: &Exit) -> Option<String> {
 /// Killed from outside, by a kernel that says why: an incident though nothing was said before.
 pub fn was_killed_by_the_host(event: &Event) -> bool {
     match &event.observation {
-        Observation::Exit(exit) => exit.oom_killed.get() == Some(true),
+        Observation::Exit(exit) => exit.oom.killed.get() == Some(true),
         _ => false,
     }
 }

@@ -190,7 +190,7 @@ impl Stage {
             text: text.into(),
             ..LogExcerpt::default()
         };
-        self.event(Some(pid), Observation::Log(excerpt))
+        self.event(Some(pid), Observation::Log(Box::new(excerpt)))
     }
 
     fn ends(&mut self, pid: u32) -> Vec<Revision> {
