@@ -43,8 +43,8 @@ pub fn explain(
     let (mut logs, has_lines) = evidence.read(catalogue);
     let inside = Inside::new(hook.map(Hook::reports).unwrap_or_default());
     let said = exception(&logs).or_else(|| inside.exception());
-    let incident =
-        incident(catalogue, &mut logs, has_lines, &inside).or_else(|| killed(catalogue, &command.name(), ended));
+    let incident = incident(catalogue, &mut logs, has_lines, &inside)
+        .or_else(|| killed(catalogue, &command.name(), ended));
     let whole = |incident: Incident| {
         let failed = Failed {
             command: &command,

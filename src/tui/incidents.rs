@@ -119,7 +119,9 @@ impl Incidents {
         };
         let old = self.list.iter_mut().find(is_it);
         let is_worse = |old: &Known| incident.severity > old.incident.severity;
-        let is_read = old.as_ref().is_some_and(|old| old.is_read && !is_worse(old));
+        let is_read = old
+            .as_ref()
+            .is_some_and(|old| old.is_read && !is_worse(old));
         let uid = uid.or_else(|| old.as_ref()?.incident.uid.clone());
         let new = Known {
             incident: Arc::new(Incident { uid, ..incident }),

@@ -51,15 +51,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use self::app::App;
-use self::incidents::{Desk, Known};
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
 use self::errands::Errands;
+use self::incidents::{Desk, Known};
 use self::terminal::Terminal;
 use self::view::{Outcome, View};
 use crate::model::document::Document;
 use crate::source::Update;
-use crate::watch::Found;
 use crate::source::stream::Source;
+use crate::watch::Found;
 
 /// No eye sees more than 60 frames a second, and a slow link should not have to carry them.
 const LEAST_PAUSE: Duration = Duration::from_millis(16);

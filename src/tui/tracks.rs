@@ -42,14 +42,17 @@ pub fn tracks(history: &History, revision: &Revision) -> Vec<Track> {
 fn of_process(history: &History, process: ProcessKey) -> impl Iterator<Item = SeriesKey> {
     let own = [ProcessMetric::Cpu, ProcessMetric::Rss];
     let own = own.map(|metric| SeriesKey::Process(process, metric));
-    let pools = history.pools_of(process).into_iter().flat_map(move |ordinal| {
-        let metrics = [
-            PoolMetric::Allocated,
-            PoolMetric::Reserved,
-            PoolMetric::Retries,
-            PoolMetric::Ooms,
-        ];
-        metrics.map(|metric| SeriesKey::Pool(process, ordinal, metric))
-    });
+    let pools = history
+        .pools_of(process)
+        .into_iter()
+        .flat_map(move |ordinal| {
+            let metrics = [
+                PoolMetric::Allocated,
+                PoolMetric::Reserved,
+                PoolMetric::Retries,
+                PoolMetric::Ooms,
+            ];
+            metrics.map(|metric| SeriesKey::Pool(process, ordinal, metric))
+        });
     own.into_iter().chain(pools)
 }

@@ -483,7 +483,10 @@ impl View {
             let hit = hints.iter().find(|hint| hint.columns.contains(&place.x));
             return hit.map(|hint| hint.action);
         }
-        if self.news_line(app, area).is_some_and(|line| line.contains(place)) {
+        if self
+            .news_line(app, area)
+            .is_some_and(|line| line.contains(place))
+        {
             return Some(Action::Why);
         }
         let screen = self.stack.last_mut()?;

@@ -7,7 +7,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Found, Keep};
 use crate::diagnose::live::Revision;
-use crate::incidents::{Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, notify, within};
+use crate::incidents::{
+    Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, notify, within,
+};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -63,7 +65,9 @@ impl Keeping {
             if self.commands.len() < MOST_COMMANDS
                 && let Some(command) = process.command.value()
             {
-                self.commands.entry(process.key).or_insert_with(|| command.clone());
+                self.commands
+                    .entry(process.key)
+                    .or_insert_with(|| command.clone());
             }
         }
     }
@@ -109,7 +113,10 @@ impl Keeping {
             None => event.gpu == revision.key.gpu,
         };
         Record {
-            command: revision.key.process.and_then(|key| self.commands.get(&key).cloned()),
+            command: revision
+                .key
+                .process
+                .and_then(|key| self.commands.get(&key).cloned()),
             excerpt: (!revision.excerpt.is_empty()).then(|| Excerpt {
                 text: revision.excerpt.clone(),
                 is_cut: false,
@@ -146,7 +153,10 @@ impl Keeping {
         let Some(command) = self.keep.on_incident.clone() else {
             return;
         };
-        if matches!(revision.incident.severity, Severity::Note | Severity::Unknown) {
+        if matches!(
+            revision.incident.severity,
+            Severity::Note | Severity::Unknown
+        ) {
             return;
         }
         let (store, uid, tell) = (self.keep.store.clone(), uid.clone(), self.tell.clone());
@@ -156,6 +166,8 @@ impl Keeping {
                 let _ = tell.send(Found::Trouble(why));
             }
         };
-        let _ = std::thread::Builder::new().name("on_incident".into()).spawn(run);
+        let _ = std::thread::Builder::new()
+            .name("on_incident".into())
+            .spawn(run);
     }
 }

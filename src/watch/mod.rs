@@ -137,7 +137,9 @@ impl Watcher {
             match found.try_recv() {
                 Ok(one) => all.push(one),
                 Err(channel::error::TryRecvError::Disconnected) => return all,
-                Err(channel::error::TryRecvError::Empty) if std::time::Instant::now() >= deadline => {
+                Err(channel::error::TryRecvError::Empty)
+                    if std::time::Instant::now() >= deadline =>
+                {
                     return all;
                 }
                 Err(channel::error::TryRecvError::Empty) => {

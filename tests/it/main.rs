@@ -46,9 +46,9 @@ mod machine;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+mod outside;
 #[cfg(target_os = "linux")]
 mod past;
-mod outside;
 mod pictures;
 mod pooled;
 #[cfg(target_os = "linux")]

@@ -119,7 +119,11 @@ impl Oom {
         let req = get("requested_bytes");
         Self {
             req,
-            over: case.measured.wanted_over.map(|b| b.0).filter(|_| req.is_none()),
+            over: case
+                .measured
+                .wanted_over
+                .map(|b| b.0)
+                .filter(|_| req.is_none()),
             tot: get("total_bytes"),
             free: get("free_bytes"),
             al,

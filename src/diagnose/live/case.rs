@@ -24,7 +24,11 @@ use crate::model::units::{GpuUuid, Mono, Pid, UnixMillis};
 /// Text that is kept for one case.
 const MOST_TEXT: usize = 256 << 10;
 /// The stack of an allocation that a library tried and let fail: it looks for the fastest algorithm that fits.
-const SEARCHES: &[(&str, &str)] = &[("conv.py", "_conv_forward"), ("", "autotune"), ("", "benchmark")];
+const SEARCHES: &[(&str, &str)] = &[
+    ("conv.py", "_conv_forward"),
+    ("", "autotune"),
+    ("", "benchmark"),
+];
 /// Stands where the bus of a GPU is not known.
 const NO_BUS: &str = "ffff:ff:ff";
 /// A message makes it certain that PyTorch raised; a counter does not say what of.
@@ -177,9 +181,9 @@ impl Case {
         let Some(thread) = stack.main() else { return };
         let frames = thread.frames.iter();
         let is_search = |frame: &crate::model::stack::StackFrame| {
-            SEARCHES
-                .iter()
-                .any(|(file, function)| frame.file.ends_with(file) && frame.function.contains(function))
+            SEARCHES.iter().any(|(file, function)| {
+                frame.file.ends_with(file) && frame.function.contains(function)
+            })
         };
         member.is_search = thread.frames.iter().take(6).any(is_search);
         member.frames = frames
@@ -219,7 +223,10 @@ impl Case {
         }
         self.last = self.last.max(later.last);
         revision.key = self.key.clone();
-        let first = self.told.as_ref().map_or(1, |told| told.incident.count.max(1));
+        let first = self
+            .told
+            .as_ref()
+            .map_or(1, |told| told.incident.count.max(1));
         revision.incident.count = first.max(revision.incident.count + self.again);
     }
 
@@ -269,10 +276,20 @@ impl Case {
         if logs.iter().all(|log| log.sightings.is_empty()) {
             return None;
         }
-        let mut incident = judge(catalogue, &logs, &self.measured()).into_iter().next()?;
-        if incident.log.as_ref().is_some_and(|log| log.file == "kernel log") {
+        let mut incident = judge(catalogue, &logs, &self.measured())
+            .into_iter()
+            .next()?;
+        if incident
+            .log
+            .as_ref()
+            .is_some_and(|log| log.file == "kernel log")
+        {
             let by_xid = incident.fields.xid.is_some();
-            incident.detected_by = if by_xid { DetectedBy::Xid } else { DetectedBy::Exit };
+            incident.detected_by = if by_xid {
+                DetectedBy::Xid
+            } else {
+                DetectedBy::Exit
+            };
             incident.log = None;
             let bus = &mut incident.fields.pci_bus;
             *bus = bus.take().filter(|bus| bus != NO_BUS);
@@ -336,7 +353,10 @@ impl Case {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
         let (found, count) = member.found(*key)?;
-        let card = catalogue.cards.iter().position(|c| c.id == "oom-capacity")?;
+        let card = catalogue
+            .cards
+            .iter()
+            .position(|c| c.id == "oom-capacity")?;
         let sighting = Sighting {
             card,
             weak: false,
@@ -376,7 +396,9 @@ impl Case {
     fn measured(&self) -> Measured {
         let first = self.key.process.and_then(|key| self.members.get(&key));
         let first = first.or(self.members.values().next());
-        first.map(|member| member.measured.clone()).unwrap_or_default()
+        first
+            .map(|member| member.measured.clone())
+            .unwrap_or_default()
     }
 
     fn severity(&self, incident: &Incident, now: Mono) -> Severity {
@@ -530,7 +552,10 @@ impl Text {
         }
         let rank_of = |key: &&ProcessKey| known.get(*key).and_then(|p| p.rank.get());
         let by_rank = |rank| self.writers.iter().find(|key| rank_of(key) == Some(rank));
-        let said = sighting.found.get("pid").and_then(serde_json::Value::as_u64);
+        let said = sighting
+            .found
+            .get("pid")
+            .and_then(serde_json::Value::as_u64);
         let by_pid = |pid| self.writers.iter().find(|key| u64::from(key.pid.0) == pid);
         let writer = sighting.rank.and_then(by_rank);
         writer.or_else(|| said.and_then(by_pid)).map(|key| key.pid)
@@ -544,10 +569,13 @@ fn host_killer(process: ProcessKey, exit: &Exit) -> Option<String> {
         return None;
     }
     let said = exit.oom.evidence.clone();
-    Some(said.filter(|line| line.contains("Killed process")).unwrap_or_else(|| {
-        let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
-        format!("Out of memory: Killed process {} ({name})", process.pid)
-    }))
+    Some(
+        said.filter(|line| line.contains("Killed process"))
+            .unwrap_or_else(|| {
+                let name = exit.last.as_ref().map_or("?", |last| last.name.as_str());
+                format!("Out of memory: Killed process {} ({name})", process.pid)
+            }),
+    )
 }
 
 /// Killed from outside, by a kernel that says why: an incident though nothing was said before.

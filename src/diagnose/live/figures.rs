@@ -41,7 +41,11 @@ impl Figures {
         let reserved = stats.reserved.last();
         let before = pool.map_or(Bytes(0), |pool| pool.stats.reserved.last());
         let moved = |bytes: Bytes, sign: bool| {
-            let (more, less) = if sign { (reserved, before) } else { (before, reserved) };
+            let (more, less) = if sign {
+                (reserved, before)
+            } else {
+                (before, reserved)
+            };
             Bytes((bytes.0 + more.0).saturating_sub(less.0))
         };
         let memory = gpu.map(|gpu| &gpu.memory);
@@ -49,7 +53,10 @@ impl Figures {
         let allocated = stats.allocated.max().min(reserved);
         // The exception frees what its frames held; what is free then is not what was free before.
         let is_as_it_was = stats.allocated.last().0 >= allocated.0 - allocated.0 / 50;
-        let others = gpu.and_then(|gpu| gpu.processes.value()).into_iter().flatten();
+        let others = gpu
+            .and_then(|gpu| gpu.processes.value())
+            .into_iter()
+            .flatten();
         Self {
             ordinal: rose.ordinal,
             total: memory.and_then(|memory| {

@@ -113,10 +113,7 @@ impl Observer {
         let settled: Vec<usize> = (0..self.cases.len())
             .filter(|&i| self.cases[i].settles(now))
             .collect();
-        let revisions = settled
-            .into_iter()
-            .filter_map(|i| self.judge(i))
-            .collect();
+        let revisions = settled.into_iter().filter_map(|i| self.judge(i)).collect();
         self.cases.retain(|case| !case.is_over(now));
         revisions
     }
@@ -152,9 +149,7 @@ impl Observer {
             Observation::Ooms(_)
             | Observation::Log(_)
             | Observation::Xid(_)
-            | Observation::Hook(_) => {
-                Some(self.case_of(event))
-            }
+            | Observation::Hook(_) => Some(self.case_of(event)),
             Observation::Exit(exit) => {
                 if let (Some(key), Some(last)) = (event.process, &exit.last) {
                     self.known.entry(key).or_insert_with(|| (**last).clone());

@@ -277,10 +277,14 @@ fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
     assert_eq!(incident.fields.requested_bytes, Some(2 << 30));
     assert_eq!(incident.detected_by, DetectedBy::Log);
     let log = incident.log.as_ref().unwrap();
-    assert_eq!((log.first_line, log.file.as_str()), (815, "/home/ana/train.log"));
+    assert_eq!(
+        (log.first_line, log.file.as_str()),
+        (815, "/home/ana/train.log")
+    );
     let says: Vec<&String> = incident.causes.iter().flat_map(|c| &c.r#for).collect();
     assert!(
-        says.iter().any(|s| *s == &"largest hole 614.40 MiB, read up to 100 ms after the failure"),
+        says.iter()
+            .any(|s| *s == &"largest hole 614.40 MiB, read up to 100 ms after the failure"),
         "{says:?}"
     );
     assert_eq!(stage.keys().len(), 1);
@@ -322,7 +326,10 @@ fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back()
     stage.pool = (22.5, 23.0, 23.2);
     stage.oom(418, 1);
     let frames = [
-        ("/lib/python3.12/site-packages/torch/optim/adamw.py", "_init_group"),
+        (
+            "/lib/python3.12/site-packages/torch/optim/adamw.py",
+            "_init_group",
+        ),
         ("train.py", "main"),
     ];
     let told = stage.stack(418, &frames);
@@ -330,8 +337,14 @@ fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back()
     assert_eq!(incident.id, "oom-first-step-states");
     assert_eq!(incident.at.as_deref(), Some("train.py:57  in main"));
     let states = &incident.causes[0];
-    assert_eq!((states.id.as_str(), states.verdict), ("states-created", Verdict::Likely));
-    assert!(states.r#for.iter().any(|s| s.contains("only risen")), "{states:?}");
+    assert_eq!(
+        (states.id.as_str(), states.verdict),
+        ("states-created", Verdict::Likely)
+    );
+    assert!(
+        states.r#for.iter().any(|s| s.contains("only risen")),
+        "{states:?}"
+    );
 }
 
 #[test]
@@ -375,7 +388,12 @@ fn the_ranks_of_one_launcher_are_one_incident_and_the_first_is_named() {
     assert_eq!(last.incident.family, "oom");
     assert_eq!(last.incident.fields.rank, Some(3));
     assert_eq!(last.processes, [key(418), key(421)]);
-    assert!(last.incident.secondary.iter().any(|i| i.id == "nccl-watchdog-timeout"));
+    assert!(
+        last.incident
+            .secondary
+            .iter()
+            .any(|i| i.id == "nccl-watchdog-timeout")
+    );
 }
 
 #[test]
@@ -426,7 +444,10 @@ fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come()
             ..Xid::default()
         })
     };
-    stage.event(None, xid(Reading::missing(Reason::Denied, "the kernel log")));
+    stage.event(
+        None,
+        xid(Reading::missing(Reason::Denied, "the kernel log")),
+    );
     assert_eq!(stage.last().incident.id, "xid-79-off-bus");
     assert_eq!(stage.last().incident.detected_by, DetectedBy::Xid);
     let words = "NVRM: Xid (PCI:0000:3b:00): 79, pid=418, name=python, GPU has fallen off the bus.";
