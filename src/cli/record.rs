@@ -1,6 +1,7 @@
 //! `gputop record`: this host into a file, a whole second at a time, until interrupted; of every pool a map now and
 //! then.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use jiff::SignedDuration;
 
 use super::settings::{Settings, agent_options, interval_argument, maps_argument};
 use super::{runtime, say, targets, top};
+use crate::diagnose::live::CaseKey;
 use crate::model::incident::Severity;
 use crate::model::units::{Bytes, Millis};
 use crate::source::record::Recorder;
@@ -69,13 +71,14 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
     let mut end = std::pin::pin!(ended(args.length));
     let mut rounds = Rounds::new(args.maps.unwrap_or_default());
     let mut frames = 0_u64;
+    let mut told = HashMap::new();
     let mut watcher = Watcher::start(settings.keep())?;
     watcher.see(&Update::Hello(Arc::clone(&hello)));
     loop {
         let update = tokio::select! {
             update = source.next() => update,
             found = watcher.next() => {
-                report(&found);
+                report(&found, &mut told);
                 continue;
             }
             stopped = &mut end => {
@@ -111,7 +114,9 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         }
     }
     recorder.finish()?;
-    watcher.finish(FINISH).iter().for_each(report);
+    for found in watcher.finish(FINISH) {
+        report(&found, &mut told);
+    }
     let bytes = Bytes(std::fs::metadata(&path).map_or(0, |file| file.len()));
     clear_progress();
     say(&format!(
@@ -122,11 +127,15 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(0)
 }
 
-/// Says what was found, above the line that counts frames.
-fn report(found: &Found) {
-    clear_progress();
+/// Says what was found, above the line that counts frames: each incident once, and again when it is another one now.
+fn report(found: &Found, told: &mut HashMap<CaseKey, String>) {
     match found {
         Found::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
+            let id = revision.incident.id.clone();
+            if told.insert(revision.key.clone(), id.clone()) == Some(id) {
+                return;
+            }
+            clear_progress();
             let kept = uid.as_ref().map_or(String::new(), |uid| {
                 format!(" (`gputop incidents show {uid}`)")
             });
@@ -136,7 +145,10 @@ fn report(found: &Found) {
             ));
         }
         Found::Incident(..) => {}
-        Found::Trouble(why) => say(&format!("gputop: {why}\n")),
+        Found::Trouble(why) => {
+            clear_progress();
+            say(&format!("gputop: {why}\n"));
+        }
     }
 }
 

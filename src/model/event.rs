@@ -45,7 +45,7 @@ pub enum Observation {
     /// The driver reported an Xid.
     Xid(Xid),
     /// PyTorch's `num_ooms` of a process rose.
-    Ooms(OomsRose),
+    Ooms(Box<OomsRose>),
     /// A log line matched a signature.
     Log(Box<LogExcerpt>),
     /// The Python hook reported.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use gputop::model::pool::PoolMap;
 use gputop::model::units::Mono;
 use gputop::source::replay::Recording as File;
 use gputop::source::wire::Line;
@@ -47,6 +48,7 @@ pub fn app_at(
     let mut app = App::new(Theme::new(palette, ascii, TimeZone::UTC), keymap, recording);
     app.update(Update::Hello(Arc::new(file.hello().clone())));
     let text = zstd::stream::decode_all(bytes).expect("whole");
+    let mut maps = Vec::new();
     for line in text
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -66,6 +68,17 @@ pub fn app_at(
         line.event
             .into_iter()
             .for_each(|event| app.update(Update::Event(event)));
+        maps.extend(line.map);
+    }
+    // As a source answers: the newest map of the pool that the memory screen would ask for.
+    let wanted = SCREENS
+        .iter()
+        .filter_map(|def| (def.sample)(&app)?.map(&app, Rect::new(0, 0, 120, 40)))
+        .next();
+    let is_it = |map: &PoolMap| Some((map.process, map.ordinal)) == wanted;
+    let mut newest = maps.iter().rev().filter_map(|map| map.read().ok());
+    if let Some(map) = newest.find(is_it) {
+        app.update(Update::Map(Arc::new(map)));
     }
     app
 }

@@ -825,7 +825,7 @@ impl Agent {
             since: rise.since,
             stats: rise.stats,
         };
-        self.announce(Some(rise.process), gpu, Observation::Ooms(rose));
+        self.announce(Some(rise.process), gpu, Observation::Ooms(Box::new(rose)));
     }
 
     fn announce_health(&mut self, gpu: &GpuUuid, health: &Health) {

@@ -177,7 +177,7 @@ mod tests {
         for (since, ooms) in [(50, 0), (100, 1), (150, 2)] {
             level.next(&stats(ooms), Mono(since), 0);
         }
-        let rise = level.take_rise(ProcessKey::default()).unwrap();
+        let rise = level.take_rise(ProcessKey::default()).expect("a rise");
         assert_eq!((rise.ooms, rise.since), (Some((0, 2)), Mono(100)));
     }
 

@@ -106,7 +106,7 @@ impl Stage {
         let free = 24.0 - (self.pool.2 + 0.5);
         Frame {
             mono: Mono(self.now),
-            time: UnixMillis(i64::try_from(self.now - START).unwrap()),
+            time: UnixMillis(i64::try_from(self.now - START).expect("a short test")),
             gpus: vec![Gpu {
                 uuid: uuid.clone(),
                 memory: Memory {
@@ -180,7 +180,7 @@ impl Stage {
             stats: self.stats(ooms),
             ..OomsRose::default()
         };
-        self.event(Some(pid), Observation::Ooms(rose))
+        self.event(Some(pid), Observation::Ooms(Box::new(rose)))
     }
 
     fn says(&mut self, pid: u32, text: &str) -> Vec<Revision> {
@@ -276,7 +276,7 @@ fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
     assert_eq!(incident.id, "oom-fragmentation");
     assert_eq!(incident.fields.requested_bytes, Some(2 << 30));
     assert_eq!(incident.detected_by, DetectedBy::Log);
-    let log = incident.log.as_ref().unwrap();
+    let log = incident.log.as_ref().expect("a log");
     assert_eq!(
         (log.first_line, log.file.as_str()),
         (815, "/home/ana/train.log")
@@ -284,7 +284,7 @@ fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
     let says: Vec<&String> = incident.causes.iter().flat_map(|c| &c.r#for).collect();
     assert!(
         says.iter()
-            .any(|s| *s == &"largest hole 614.40 MiB, read up to 100 ms after the failure"),
+            .any(|s| *s == "largest hole 614.40 MiB, read up to 100 ms after the failure"),
         "{says:?}"
     );
     assert_eq!(stage.keys().len(), 1);

@@ -117,7 +117,7 @@ impl Tracks {
     /// What is known about the time before `event` and, when allocations failed, the figures of the moment.
     pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<Figures>) {
         let rose = match &event.observation {
-            Observation::Ooms(rose) => Some(rose),
+            Observation::Ooms(rose) => Some(&**rose),
             _ => None,
         };
         let ordinal = rose.map_or_else(|| self.fullest(process), |rose| Some(rose.ordinal));
