@@ -43,7 +43,8 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
     let hook = if args.no_hook {
         None
     } else {
-        Hook::prepare(args.trace_allocs)
+        let trace = args.trace_allocs;
+        within(PATIENCE, move || Hook::prepare(trace)).flatten()
     };
     let command = CommandLine {
         program: program.clone(),
@@ -81,7 +82,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
     Ok(code)
 }
 
-/// How long the configuration may take to be read.
+/// How long the configuration may take to be read, and the hook to be laid out: a home that hangs takes for ever.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Into the store, and the user's own command told; what went wrong, in one sentence: the command that was run has

@@ -106,11 +106,16 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// The ending of a file that is being written.
 pub(super) const PART: &str = "part";
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Beyond the limit on a file's size (ulimit -f) the kernel sends this beside the error, and it kills.
+/// Beyond the limit on a file's size (ulimit -f) the kernel sends a signal beside the error, and it kills. For the rest
+/// of this thread the error is all there is.
+pub(super) fn survive_file_limits() {
     let mut too_large = SigSet::empty();
     too_large.add(Signal::SIGXFSZ);
     let _ = too_large.thread_block();
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    survive_file_limits();
     // Left there by a process of our number that was killed.
     let _ = fs::remove_file(path);
     let mut options = OpenOptions::new();

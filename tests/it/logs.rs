@@ -275,9 +275,11 @@ fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
             .unwrap(),
     );
     let into_middle = middle.0.stdin.take().unwrap();
+    // Standard error may be a log of the tests themselves, which would be attached to first.
     let mut process = parrot(|command| {
-        command.stdout(into_middle);
+        command.stdout(into_middle).stderr(Stdio::null());
     });
+    wait_until("tee to open its file", || file.exists());
     let key = key_of(process.0.id());
     let followed = Followed::start();
     followed.logs.watch(&[key]);

@@ -40,12 +40,12 @@ def beyond_card():
 
 
 def fragmentation():
-    """Segments of 8 GiB, each pinned by half a GiB near its end, the rest free: holes of 7 GiB and none of 7.5."""
+    """Segments of 8 GiB, each pinned by 0.6 GiB near its end, the rest free: holes of 7 GiB and none of 7.5."""
     count = int(torch.cuda.mem_get_info()[0] // (8 * GIB))
     segments = [block(8 * GIB) for _ in range(count)]
     segments.clear()
     halves = [block(3.5 * GIB) for _ in range(2 * count)]
-    pins = [block(0.5 * GIB) for _ in range(count)]
+    pins = [block(0.6 * GIB) for _ in range(count)]
     halves.clear()
     batch = block(7.5 * GIB)
     print(len(pins), batch.shape)
@@ -249,8 +249,8 @@ def triton_resources():
         "    y = tl.load(b + i * N + j)\n"
         "    tl.store(c + i * N + j, tl.dot(x, y))\n"
     )
-    a = torch.ones(512, 512, device="cuda", dtype=torch.float32)
-    kernel[(1,)](a, a, torch.empty_like(a), N=512)
+    a = torch.ones(256, 256, device="cuda", dtype=torch.float32)
+    kernel[(1,)](a, a, torch.empty_like(a), N=256, num_warps=8)
     torch.cuda.synchronize()
 
 

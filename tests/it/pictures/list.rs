@@ -15,9 +15,15 @@ pub struct Picture {
 
 pub const PICTURES: &[Picture] = &[
     Picture {
+        name: "memory",
+        screen: "memory",
+        at: 118,
+        size: (120, 40),
+    },
+    Picture {
         name: "overview",
         screen: "overview",
-        at: 140,
+        at: 118,
         size: (120, 36),
     },
     Picture {

@@ -97,7 +97,13 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
     ],
     sample: |app| {
-        let with_pool = app.rows.iter().find(|row| row.pool().is_some());
+        // The one with the most to see.
+        let idle = |row: &&ProcessRow| row.pool().map(|pool| pool.stats.idle());
+        let with_pool = app
+            .rows
+            .iter()
+            .filter(|row| row.pool().is_some())
+            .max_by_key(idle);
         let row = with_pool.or(app.rows.first())?;
         Some(Box::new(MemoryScreen::new(row.id())))
     },
