@@ -40,6 +40,8 @@ mod layers;
 #[cfg(target_os = "linux")]
 mod line;
 #[cfg(target_os = "linux")]
+mod live;
+#[cfg(target_os = "linux")]
 mod logs;
 #[cfg(target_os = "linux")]
 mod machine;
