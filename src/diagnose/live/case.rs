@@ -19,7 +19,7 @@ use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
-use crate::model::units::{GpuUuid, Mono, Pid, UnixMillis};
+use crate::model::units::{GpuUuid, Mono, UnixMillis};
 
 /// Text that is kept for one case.
 const MOST_TEXT: usize = 256 << 10;
@@ -47,6 +47,26 @@ pub struct Case {
     is_settled: bool,
     again: u32,
     again_of: Option<CaseKey>,
+}
+
+/// What is known of the processes.
+#[derive(Clone, Copy)]
+struct Facts<'a> {
+    known: &'a HashMap<ProcessKey, Process>,
+    places: &'a HashMap<ProcessKey, u32>,
+}
+
+impl Facts<'_> {
+    fn rank(self, key: ProcessKey) -> Option<u32> {
+        self.known.get(&key)?.rank.get()
+    }
+
+    /// A program's GPU 0 may be any GPU of the host; the one that is meant there counts.
+    fn place(self, key: ProcessKey, found: &mut Found) {
+        if let Some(index) = self.places.get(&key) {
+            found.insert("gpu_index".into(), (*index).into());
+        }
+    }
 }
 
 /// What was observed of one process.
@@ -235,12 +255,14 @@ impl Case {
         &self,
         catalogue: &Catalogue,
         known: &HashMap<ProcessKey, Process>,
+        places: &HashMap<ProcessKey, u32>,
         gpus: &[Gpu],
         now: Mono,
     ) -> Option<Revision> {
+        let facts = Facts { known, places };
         let incident = self
-            .by_text(catalogue, known, gpus)
-            .or_else(|| self.by_figures(catalogue, known))?;
+            .by_text(catalogue, facts, gpus)
+            .or_else(|| self.by_figures(catalogue, facts))?;
         let time = jiff::Timestamp::from_millisecond(self.time.0);
         Some(Revision {
             key: self.key.clone(),
@@ -257,15 +279,10 @@ impl Case {
     }
 
     /// As `explain` would judge the text, with what was measured beside it.
-    fn by_text(
-        &self,
-        catalogue: &Catalogue,
-        known: &HashMap<ProcessKey, Process>,
-        gpus: &[Gpu],
-    ) -> Option<Incident> {
+    fn by_text(&self, catalogue: &Catalogue, facts: Facts<'_>, gpus: &[Gpu]) -> Option<Incident> {
         let mut logs = Vec::new();
         for (key, member) in &self.members {
-            logs.extend(member.findings(catalogue, *key, known));
+            logs.extend(member.findings(catalogue, *key, facts));
         }
         let kernel = self.kernel_lines(gpus);
         if !kernel.is_empty() {
@@ -345,14 +362,11 @@ impl Case {
     }
 
     /// A counter that rose, and nothing said.
-    fn by_figures(
-        &self,
-        catalogue: &Catalogue,
-        known: &HashMap<ProcessKey, Process>,
-    ) -> Option<Incident> {
+    fn by_figures(&self, catalogue: &Catalogue, facts: Facts<'_>) -> Option<Incident> {
         let mut failed = self.members.iter().filter(|(_, m)| m.ooms.is_some());
         let (key, member) = failed.next()?;
-        let (found, count) = member.found(*key)?;
+        let (mut found, count) = member.found(*key)?;
+        facts.place(*key, &mut found);
         let card = catalogue
             .cards
             .iter()
@@ -365,7 +379,7 @@ impl Case {
             table: None,
             first_line: 1,
             last_line: 1,
-            rank: known.get(key).and_then(|p| p.rank.get()),
+            rank: facts.rank(*key),
             writer: String::new(),
             time: None,
             frames: member.frames.clone(),
@@ -493,9 +507,9 @@ impl Member {
         &self,
         catalogue: &Catalogue,
         key: ProcessKey,
-        known: &HashMap<ProcessKey, Process>,
+        facts: Facts<'_>,
     ) -> Vec<LogFindings> {
-        let rank = known.get(&key).and_then(|p| p.rank.get());
+        let rank = facts.rank(key);
         let mut logs: Vec<LogFindings> = Vec::new();
         if let Some(exception) = self.exception.as_ref().filter(|_| self.texts.is_empty()) {
             let mut reader = LogReader::new(catalogue, NAME);
@@ -503,6 +517,7 @@ impl Member {
             let mut found = reader.finish();
             for sighting in &mut found.sightings {
                 sighting.found.insert("pid".into(), key.pid.0.into());
+                facts.place(key, &mut sighting.found);
             }
             found.rank = rank;
             logs.push(found);
@@ -515,10 +530,15 @@ impl Member {
             for sighting in &mut found.sightings {
                 sighting.first_line += before;
                 sighting.last_line += before;
-                match text.writer(key, sighting, known) {
-                    Some(pid) => sighting.found.insert("pid".into(), pid.0.into()),
-                    None => sighting.found.remove("pid"),
-                };
+                match text.writer(key, sighting, facts) {
+                    Some(writer) => {
+                        sighting.found.insert("pid".into(), writer.pid.0.into());
+                        facts.place(writer, &mut sighting.found);
+                    }
+                    None => {
+                        sighting.found.remove("pid");
+                    }
+                }
             }
             for traceback in &mut found.tracebacks {
                 traceback.first_line += before;
@@ -541,24 +561,22 @@ impl Member {
 impl Text {
     /// Whose words a sighting is. What a process wrote is about itself, whatever it says; of several that share a log
     /// the rank tells which, or a PID that is one of theirs.
-    fn writer(
-        &self,
-        own: ProcessKey,
-        sighting: &Sighting,
-        known: &HashMap<ProcessKey, Process>,
-    ) -> Option<Pid> {
+    fn writer(&self, own: ProcessKey, sighting: &Sighting, facts: Facts<'_>) -> Option<ProcessKey> {
         if self.writers.is_empty() {
-            return Some(own.pid);
+            return Some(own);
         }
-        let rank_of = |key: &&ProcessKey| known.get(*key).and_then(|p| p.rank.get());
-        let by_rank = |rank| self.writers.iter().find(|key| rank_of(key) == Some(rank));
+        let by_rank = |rank| {
+            self.writers
+                .iter()
+                .find(|key| facts.rank(**key) == Some(rank))
+        };
         let said = sighting
             .found
             .get("pid")
             .and_then(serde_json::Value::as_u64);
         let by_pid = |pid| self.writers.iter().find(|key| u64::from(key.pid.0) == pid);
         let writer = sighting.rank.and_then(by_rank);
-        writer.or_else(|| said.and_then(by_pid)).map(|key| key.pid)
+        writer.or_else(|| said.and_then(by_pid)).copied()
     }
 }
 

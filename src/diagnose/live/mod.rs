@@ -76,6 +76,8 @@ pub struct Observer {
     tracks: Tracks,
     /// Processes as they were last seen, also after their end.
     known: HashMap<ProcessKey, Process>,
+    /// The index of the GPU of a process that the driver lists on one only.
+    places: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
     now: Mono,
 }
@@ -105,9 +107,12 @@ impl Observer {
                 self.known.insert(process.key, process.clone());
             }
         }
+        self.place(frame);
         let tracks = &self.tracks;
         let open: Vec<ProcessKey> = self.cases.iter().flat_map(Case::processes).collect();
         self.known
+            .retain(|key, _| tracks.is_known(*key) || open.contains(key));
+        self.places
             .retain(|key, _| tracks.is_known(*key) || open.contains(key));
         let now = self.now;
         let settled: Vec<usize> = (0..self.cases.len())
@@ -116,6 +121,23 @@ impl Observer {
         let revisions = settled.into_iter().filter_map(|i| self.judge(i)).collect();
         self.cases.retain(|case| !case.is_over(now));
         revisions
+    }
+
+    /// A program counts its own devices: where the driver lists it on one GPU, that is the one it means.
+    fn place(&mut self, frame: &Frame) {
+        let mut on: HashMap<ProcessKey, Vec<u32>> = HashMap::new();
+        for gpu in &frame.gpus {
+            let listed = gpu.processes.value().into_iter().flatten();
+            for key in listed.filter_map(|process| process.process) {
+                on.entry(key).or_default().push(gpu.index);
+            }
+        }
+        for (key, indices) in on {
+            match indices[..] {
+                [index] => self.places.insert(key, index),
+                _ => self.places.remove(&key),
+            };
+        }
     }
 
     /// The program's stack at the moment an allocation failed.
@@ -214,7 +236,8 @@ impl Observer {
         let gpus = self.tracks.gpus();
         // Cards cost memory and a few milliseconds: only who needs them has them.
         let catalogue = Catalogue::embedded();
-        let revision = self.cases[index].judge(catalogue, &self.known, gpus, self.now)?;
+        let revision =
+            self.cases[index].judge(catalogue, &self.known, &self.places, gpus, self.now)?;
         Some(self.counted(index, revision))
     }
 
