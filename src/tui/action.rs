@@ -49,6 +49,8 @@ pub enum Action {
     ScrollForward,
     Density,
     Copy,
+    CopyMarkdown,
+    Wrong,
     Write,
     SkipBack,
     SkipForward,
@@ -299,6 +301,18 @@ pub const ACTIONS: &[ActionDef] = &[
         "copy",
         "copy",
         "Send to the clipboard what the cursor or the screen is about, through tmux or the terminal (OSC 52)",
+    ),
+    def(
+        Action::CopyMarkdown,
+        "copy_markdown",
+        "Markdown",
+        "On an incident: send it to the clipboard as Markdown, for an issue tracker",
+    ),
+    def(
+        Action::Wrong,
+        "wrong",
+        "wrong",
+        "On an incident that is explained wrongly: send to the clipboard the command that writes a redacted report",
     ),
     def(
         Action::Write,

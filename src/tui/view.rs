@@ -144,6 +144,8 @@ impl View {
         match step {
             Step::Open(screen) => self.stack.push(screen),
             Step::Fold(title) => app.fold(&title),
+            Step::Copy(copied) => return self.send(copied),
+            Step::Say(sentence) => app.message = Some(sentence),
             Step::Stay => {}
             Step::Ignored => return self.act_everywhere(action, app, requests),
         }
@@ -193,6 +195,10 @@ impl View {
             Action::ScrollBack => self.scroll(Way::Back, app),
             Action::ScrollForward => self.scroll(Way::Forward, app),
             Action::Copy => return self.copy(app),
+            Action::CopyMarkdown | Action::Wrong => {
+                let why = app.keymap.label(Action::Why);
+                app.message = Some(format!("that is for an incident; {why} opens the newest"));
+            }
             Action::Write => return Outcome::Write(Box::new(self.document(app))),
             Action::Density => app.density = app.density.other(),
             other => play(other, app, requests),
@@ -236,6 +242,11 @@ impl View {
             app.message = Some("there is nothing to copy here: the cursor is on nothing".into());
             return Outcome::Stay;
         };
+        self.send(copied)
+    }
+
+    /// On its way to the clipboard, and in sight.
+    fn send(&mut self, copied: Copied) -> Outcome {
         self.overlay = Some(Overlay::Sent(copied.clone()));
         Outcome::Copy(copied)
     }

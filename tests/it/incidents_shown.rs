@@ -1,11 +1,14 @@
 //! Incidents on the dashboard: the line that announces one, and the screen that explains it.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop::diagnose::{Catalogue, explain};
+use gputop::export::explanation::markdown;
 use gputop::model::incident::{Incident, Severity};
 use gputop::tui::app::App;
 use gputop::tui::incidents::Known;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
+use gputop::tui::view::{Outcome, View};
 
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
@@ -52,6 +55,68 @@ fn an_incident_at_every_size() {
         caught.contains("(caught)") && caught.contains("d why"),
         "{caught}"
     );
+}
+
+fn press(view: &mut View, app: &mut App, key: KeyCode) -> Outcome {
+    view.key(KeyEvent::new(key, KeyModifiers::NONE), app).0
+}
+
+/// What these keys send to the clipboard, one after the other.
+fn sent(view: &mut View, app: &mut App, keys: &str) -> String {
+    let mut outcome = Outcome::Stay;
+    for key in keys.chars() {
+        outcome = press(view, app, KeyCode::Char(key));
+    }
+    match outcome {
+        Outcome::Copy(copied) => copied.text,
+        other => panic!("{keys}: {other:?}, {:?}", app.message),
+    }
+}
+
+#[test]
+fn it_is_copied_as_a_change_as_markdown_and_as_the_way_to_report_it() {
+    let mut app = app_with(Severity::Fatal);
+    let newest = app.incidents.newest().cloned().unwrap();
+    let mut view = View::default();
+    assert_eq!(
+        sent(&mut view, &mut app, "dy"),
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
+    );
+    let whole = markdown(std::slice::from_ref(&*newest), false);
+    assert_eq!(sent(&mut view, &mut app, "Y"), whole.trim_end());
+    assert_eq!(
+        sent(&mut view, &mut app, "X"),
+        "gputop incidents report 01kq3v7-x2c9 -o report.md"
+    );
+}
+
+#[test]
+fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
+    let mut app = app_with(Severity::Fatal);
+    let mut incident = Incident::clone(app.incidents.newest().unwrap());
+    incident.fixes.clear();
+    incident.uid = None;
+    app.incidents = Default::default();
+    app.incidents.take_stored(vec![Known {
+        incident: incident.into(),
+        is_read: false,
+        key: None,
+    }]);
+    let mut view = View::default();
+    let whole = sent(&mut view, &mut app, "dy");
+    assert!(whole.starts_with(EXPLAINED), "{whole}");
+    assert!(whole.contains("\nWHEN  "), "{whole}");
+    assert!(matches!(
+        press(&mut view, &mut app, KeyCode::Char('X')),
+        Outcome::Stay
+    ));
+    let said = app.message.clone().unwrap();
+    assert!(said.contains("not in the store"), "{said}");
+    // Of a screen that explains nothing there is nothing to report.
+    press(&mut view, &mut app, KeyCode::Esc);
+    press(&mut view, &mut app, KeyCode::Char('Y'));
+    let said = app.message.clone().unwrap();
+    assert!(said.contains("d opens the newest"), "{said}");
 }
 
 #[test]

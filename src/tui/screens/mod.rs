@@ -93,6 +93,10 @@ pub enum Step {
     Open(Box<dyn Screen>),
     /// Fold the group of this title, or unfold it.
     Fold(String),
+    /// Send it to the clipboard.
+    Copy(Copied),
+    /// Tell the user this sentence.
+    Say(String),
 }
 
 /// What a press of the mouse hit.
