@@ -26,6 +26,7 @@ pub enum Action {
     Watch,
     Unread,
     Why,
+    Incidents,
     NextPane,
     NextGpu,
     PreviousGpu,
@@ -190,6 +191,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "why",
         "why",
         "Explain the newest incident that nobody has read; again: the one before it",
+    ),
+    def(
+        Action::Incidents,
+        "incidents",
+        "incidents",
+        "List all incidents that are known; Enter explains the one under the cursor",
     ),
     def(
         Action::NextPane,

@@ -45,7 +45,7 @@ fn app_with(severity: Severity) -> App {
 fn an_incident_at_every_size() {
     let app = app_with(Severity::Fatal);
     for (width, height) in [(40, 6), (80, 24), (120, 40)] {
-        for screen in ["overview", "incident"] {
+        for screen in ["overview", "incident", "incidents"] {
             let name = format!("incident-{screen}-{width}x{height}");
             insta::assert_snapshot!(name, text_of(&draw(&app, screen, width, height)));
         }
@@ -91,6 +91,27 @@ fn it_is_copied_as_a_change_as_markdown_and_as_the_way_to_report_it() {
 }
 
 #[test]
+fn the_list_opens_the_one_under_the_cursor_and_it_is_read_then() {
+    let mut app = app_with(Severity::Fatal);
+    let mut view = View::default();
+    for key in [KeyCode::Char('i'), KeyCode::Down, KeyCode::Enter] {
+        press(&mut view, &mut app, key);
+    }
+    assert_eq!(
+        sent(&mut view, &mut app, "X"),
+        "gputop incidents report 01kq3v0-x2c9 -o report.md",
+        "the earlier one is below"
+    );
+    let read: Vec<bool> = app.incidents.newest_first().map(|k| k.is_read).collect();
+    assert_eq!(read, [false, true]);
+    // Back in the list the cursor is where it was.
+    press(&mut view, &mut app, KeyCode::Esc);
+    press(&mut view, &mut app, KeyCode::Esc);
+    press(&mut view, &mut app, KeyCode::Enter);
+    assert!(sent(&mut view, &mut app, "X").contains("01kq3v0"));
+}
+
+#[test]
 fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     let mut app = app_with(Severity::Fatal);
     let mut incident = Incident::clone(app.incidents.newest().unwrap());
@@ -124,7 +145,7 @@ fn no_size_breaks_it() {
     let app = app_with(Severity::Note);
     for width in (0..=130).step_by(7).chain([40, 59, 60, 61, 200]) {
         for height in (0..=20).chain([24, 31, 60]) {
-            for screen in ["overview", "incident"] {
+            for screen in ["overview", "incident", "incidents"] {
                 let buffer = draw(&app, screen, width, height);
                 assert_eq!(buffer.area.area(), u32::from(width) * u32::from(height));
             }

@@ -251,6 +251,7 @@ impl Screen for IncidentScreen {
             Action::CopyMarkdown,
             Action::Log,
             Action::Wrong,
+            Action::Incidents,
             Action::Why,
             Action::Down,
             Action::PageDown,
