@@ -26,6 +26,7 @@ pub enum Action {
     Watch,
     Unread,
     Why,
+    Incidents,
     NextPane,
     NextGpu,
     PreviousGpu,
@@ -49,6 +50,8 @@ pub enum Action {
     ScrollForward,
     Density,
     Copy,
+    CopyMarkdown,
+    Wrong,
     Write,
     SkipBack,
     SkipForward,
@@ -190,6 +193,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "Explain the newest incident that nobody has read; again: the one before it",
     ),
     def(
+        Action::Incidents,
+        "incidents",
+        "incidents",
+        "List all incidents that are known; Enter explains the one under the cursor",
+    ),
+    def(
         Action::NextPane,
         "next_pane",
         "pane",
@@ -299,6 +308,18 @@ pub const ACTIONS: &[ActionDef] = &[
         "copy",
         "copy",
         "Send to the clipboard what the cursor or the screen is about, through tmux or the terminal (OSC 52)",
+    ),
+    def(
+        Action::CopyMarkdown,
+        "copy_markdown",
+        "Markdown",
+        "On an incident: send it to the clipboard as Markdown, for an issue tracker",
+    ),
+    def(
+        Action::Wrong,
+        "wrong",
+        "wrong",
+        "On an incident that is explained wrongly: send to the clipboard the command that writes a redacted report",
     ),
     def(
         Action::Write,

@@ -25,20 +25,19 @@ impl Copied {
     /// Text that does nothing wherever it is pasted but what it says: no control characters but line ends, and a
     /// bounded length.
     pub fn new(what: impl Into<String>, text: &str) -> Self {
+        let mut what = what.into();
         let mut kept = String::new();
         for line in text.trim_end().split('\n') {
             let line = visible(line.trim_end().as_bytes(), MOST_LINE);
             let gap = usize::from(!kept.is_empty());
             if kept.len() + gap + line.len() > MOST_BYTES {
+                what.push_str(", cut: only the beginning");
                 break;
             }
             kept.push_str(&"\n"[..gap]);
             kept.push_str(&line);
         }
-        Self {
-            what: what.into(),
-            text: kept,
-        }
+        Self { what, text: kept }
     }
 }
 
@@ -111,7 +110,8 @@ mod tests {
         assert_eq!(copied.text, "a^[[31m\n  b\n^Gc");
         let long = Copied::new("it", &"x".repeat(100_000)).text;
         assert_eq!(long.chars().count(), MOST_LINE);
-        let many = Copied::new("it", &"line\n".repeat(100_000)).text;
-        assert!(many.len() <= MOST_BYTES && many.ends_with("line"));
+        let many = Copied::new("it", &"line\n".repeat(100_000));
+        assert!(many.text.len() <= MOST_BYTES && many.text.ends_with("line"));
+        assert_eq!(many.what, "it, cut: only the beginning");
     }
 }

@@ -155,6 +155,10 @@ impl Incidents {
         self.list.last().map(|known| &known.incident)
     }
 
+    pub fn newest_first(&self) -> impl Iterator<Item = &Known> {
+        self.list.iter().rev()
+    }
+
     #[must_use]
     pub fn unread(&self) -> usize {
         self.list.iter().filter(|known| !known.is_read).count()

@@ -17,6 +17,7 @@ use super::filter::Filter;
 use super::help::Help;
 use super::overlay::{After, Overlay, orders};
 use super::screens::incident::{self, IncidentScreen};
+use super::screens::incidents::{self, IncidentList};
 use super::screens::log::{self, LogScreen};
 use super::screens::overview::Overview;
 use super::screens::unread::Unreadable;
@@ -25,6 +26,7 @@ use super::signal_menu::{self, SignalMenu};
 use super::stretch::Way;
 use super::widgets::cells::keep_shown;
 use crate::model::document::{Document, EndedProcess, Shown};
+use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
@@ -144,6 +146,9 @@ impl View {
         match step {
             Step::Open(screen) => self.stack.push(screen),
             Step::Fold(title) => app.fold(&title),
+            Step::Explain(incident) => self.explain(incident, app),
+            Step::Copy(copied) => return self.send(copied),
+            Step::Say(sentence) => app.message = Some(sentence),
             Step::Stay => {}
             Step::Ignored => return self.act_everywhere(action, app, requests),
         }
@@ -170,6 +175,7 @@ impl View {
             Action::NextError | Action::PreviousError => {}
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),
             Action::Why => self.open_incident(app),
+            Action::Incidents => self.list_incidents(),
             Action::Help => {
                 self.overlay = Some(Overlay::Help(Help::default()));
             }
@@ -193,6 +199,10 @@ impl View {
             Action::ScrollBack => self.scroll(Way::Back, app),
             Action::ScrollForward => self.scroll(Way::Forward, app),
             Action::Copy => return self.copy(app),
+            Action::CopyMarkdown | Action::Wrong => {
+                let why = app.keymap.label(Action::Why);
+                app.message = Some(format!("that is for an incident; {why} opens the newest"));
+            }
             Action::Write => return Outcome::Write(Box::new(self.document(app))),
             Action::Density => app.density = app.density.other(),
             other => play(other, app, requests),
@@ -208,16 +218,29 @@ impl View {
             let why = if is_open {
                 "there is no other incident that nobody has read"
             } else {
-                "no incident is known; `gputop incidents` lists what the store has"
+                incidents::NONE
             };
             app.message = Some(why.into());
             return;
         };
-        app.incidents.open(&incident);
         if is_open {
             self.stack.pop();
         }
+        self.explain(incident, app);
+    }
+
+    fn explain(&mut self, incident: Arc<Incident>, app: &mut App) {
+        app.incidents.open(&incident);
         self.stack.push(Box::new(IncidentScreen::new(incident)));
+    }
+
+    /// Back to the list where one is open.
+    fn list_incidents(&mut self) {
+        let mut ids = self.stack.iter().map(|screen| screen.def().id);
+        match ids.position(|id| id == incidents::DEF.id) {
+            Some(at) => self.stack.truncate(at + 1),
+            None => self.stack.push(Box::new(IncidentList::default())),
+        }
     }
 
     fn scroll(&mut self, way: Way, app: &mut App) {
@@ -236,6 +259,11 @@ impl View {
             app.message = Some("there is nothing to copy here: the cursor is on nothing".into());
             return Outcome::Stay;
         };
+        self.send(copied)
+    }
+
+    /// On its way to the clipboard, and in sight.
+    fn send(&mut self, copied: Copied) -> Outcome {
         self.overlay = Some(Overlay::Sent(copied.clone()));
         Outcome::Copy(copied)
     }

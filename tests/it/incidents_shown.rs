@@ -1,11 +1,14 @@
 //! Incidents on the dashboard: the line that announces one, and the screen that explains it.
 
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop::diagnose::{Catalogue, explain};
+use gputop::export::explanation::markdown;
 use gputop::model::incident::{Incident, Severity};
 use gputop::tui::app::App;
 use gputop::tui::incidents::Known;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
+use gputop::tui::view::{Outcome, View};
 
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
@@ -42,7 +45,7 @@ fn app_with(severity: Severity) -> App {
 fn an_incident_at_every_size() {
     let app = app_with(Severity::Fatal);
     for (width, height) in [(40, 6), (80, 24), (120, 40)] {
-        for screen in ["overview", "incident"] {
+        for screen in ["overview", "incident", "incidents"] {
             let name = format!("incident-{screen}-{width}x{height}");
             insta::assert_snapshot!(name, text_of(&draw(&app, screen, width, height)));
         }
@@ -54,12 +57,95 @@ fn an_incident_at_every_size() {
     );
 }
 
+fn press(view: &mut View, app: &mut App, key: KeyCode) -> Outcome {
+    view.key(KeyEvent::new(key, KeyModifiers::NONE), app).0
+}
+
+/// What these keys send to the clipboard, one after the other.
+fn sent(view: &mut View, app: &mut App, keys: &str) -> String {
+    let mut outcome = Outcome::Stay;
+    for key in keys.chars() {
+        outcome = press(view, app, KeyCode::Char(key));
+    }
+    match outcome {
+        Outcome::Copy(copied) => copied.text,
+        other => panic!("{keys}: {other:?}, {:?}", app.message),
+    }
+}
+
+#[test]
+fn it_is_copied_as_a_change_as_markdown_and_as_the_way_to_report_it() {
+    let mut app = app_with(Severity::Fatal);
+    let newest = app.incidents.newest().cloned().unwrap();
+    let mut view = View::default();
+    assert_eq!(
+        sent(&mut view, &mut app, "dy"),
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"
+    );
+    let whole = markdown(std::slice::from_ref(&*newest), false);
+    assert_eq!(sent(&mut view, &mut app, "Y"), whole.trim_end());
+    assert_eq!(
+        sent(&mut view, &mut app, "X"),
+        "gputop incidents report 01kq3v7-x2c9 -o report.md"
+    );
+}
+
+#[test]
+fn the_list_opens_the_one_under_the_cursor_and_it_is_read_then() {
+    let mut app = app_with(Severity::Fatal);
+    let mut view = View::default();
+    for key in [KeyCode::Char('i'), KeyCode::Down, KeyCode::Enter] {
+        press(&mut view, &mut app, key);
+    }
+    assert_eq!(
+        sent(&mut view, &mut app, "X"),
+        "gputop incidents report 01kq3v0-x2c9 -o report.md",
+        "the earlier one is below"
+    );
+    let read: Vec<bool> = app.incidents.newest_first().map(|k| k.is_read).collect();
+    assert_eq!(read, [false, true]);
+    // Back in the list the cursor is where it was.
+    press(&mut view, &mut app, KeyCode::Esc);
+    press(&mut view, &mut app, KeyCode::Esc);
+    press(&mut view, &mut app, KeyCode::Enter);
+    assert!(sent(&mut view, &mut app, "X").contains("01kq3v0"));
+}
+
+#[test]
+fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
+    let mut app = app_with(Severity::Fatal);
+    let mut incident = Incident::clone(app.incidents.newest().unwrap());
+    incident.fixes.clear();
+    incident.uid = None;
+    app.incidents = Default::default();
+    app.incidents.take_stored(vec![Known {
+        incident: incident.into(),
+        is_read: false,
+        key: None,
+    }]);
+    let mut view = View::default();
+    let whole = sent(&mut view, &mut app, "dy");
+    assert!(whole.starts_with(EXPLAINED), "{whole}");
+    assert!(whole.contains("\nWHEN  "), "{whole}");
+    assert!(matches!(
+        press(&mut view, &mut app, KeyCode::Char('X')),
+        Outcome::Stay
+    ));
+    let said = app.message.clone().unwrap();
+    assert!(said.contains("not in the store"), "{said}");
+    // Of a screen that explains nothing there is nothing to report.
+    press(&mut view, &mut app, KeyCode::Esc);
+    press(&mut view, &mut app, KeyCode::Char('Y'));
+    let said = app.message.clone().unwrap();
+    assert!(said.contains("d opens the newest"), "{said}");
+}
+
 #[test]
 fn no_size_breaks_it() {
     let app = app_with(Severity::Note);
     for width in (0..=130).step_by(7).chain([40, 59, 60, 61, 200]) {
         for height in (0..=20).chain([24, 31, 60]) {
-            for screen in ["overview", "incident"] {
+            for screen in ["overview", "incident", "incidents"] {
                 let buffer = draw(&app, screen, width, height);
                 assert_eq!(buffer.area.area(), u32::from(width) * u32::from(height));
             }

@@ -13,9 +13,8 @@ use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail};
 use regex::Regex;
 
-use super::table::severity;
 use crate::collect::redact;
-use crate::export::explanation::{fenced, verdict};
+use crate::export::explanation::{fenced, severity, verdict};
 use crate::incidents::Record;
 
 /// Markdown.

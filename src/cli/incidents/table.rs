@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
+use crate::export::explanation::severity;
 use crate::incidents::Entry;
-use crate::model::incident::{Incident, Severity};
+use crate::model::incident::Incident;
 use crate::model::text::visible;
 
 const TITLES: [&str; 5] = ["TIME", "UID", "SEVERITY", "HOST", "PROCESS"];
@@ -63,15 +64,6 @@ fn cells(entry: &Entry, zone: &TimeZone) -> [String; 5] {
 /// `oom-fragmentation: 8.0 GiB sits in pieces`.
 fn what(incident: &Incident) -> String {
     format!("{}: {}", incident.id, incident.title)
-}
-
-pub(super) fn severity(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Note => "note",
-        Severity::Caught => "caught",
-        Severity::Fatal => "fatal",
-        Severity::Unknown => "unknown",
-    }
 }
 
 /// `rank 3 train.py 418`, as much of it as is known.

@@ -13,7 +13,7 @@ pub use text::{Line, Style, Tone, lines, text};
 
 use serde::Serialize;
 
-use crate::model::incident::{Incident, Verdict};
+use crate::model::incident::{Incident, Severity, Verdict};
 
 /// The version of the JSON's shape.
 const SCHEMA: u32 = 1;
@@ -47,6 +47,29 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
+/// A severity as it is printed.
+#[must_use]
+pub fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Caught => "caught",
+        Severity::Fatal => "fatal",
+        Severity::Unknown => "unknown",
+    }
+}
+
+/// The program and its number, as much as is known: `train.py 418`, `PID 418`.
+#[must_use]
+pub fn program(incident: &Incident) -> Option<String> {
+    let fields = &incident.fields;
+    match (&fields.python_file, fields.pid) {
+        (Some(file), Some(pid)) => Some(format!("{file} {}", pid.0)),
+        (Some(file), None) => Some(file.clone()),
+        (None, Some(pid)) => Some(format!("PID {}", pid.0)),
+        (None, None) => None,
+    }
+}
+
 /// Who and where, for the first line: `GPU 0  rank 3  train.py 418`.
 fn subject(incident: &Incident) -> Vec<String> {
     let fields = &incident.fields;
@@ -57,13 +80,7 @@ fn subject(incident: &Incident) -> Vec<String> {
         parts.extend(fields.pci_bus.clone());
     }
     parts.extend(fields.rank.map(|rank| format!("rank {rank}")));
-    let program = fields.python_file.clone();
-    parts.extend(match (program, fields.pid) {
-        (Some(file), Some(pid)) => Some(format!("{file} {}", pid.0)),
-        (Some(file), None) => Some(file),
-        (None, Some(pid)) => Some(format!("PID {}", pid.0)),
-        (None, None) => None,
-    });
+    parts.extend(program(incident));
     parts.extend(incident.time.clone());
     parts
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::log::LogScreen;
 use super::{Screen, ScreenDef, Step};
-use crate::export::explanation::{Line, Tone, lines};
+use crate::export::explanation::{Line, Tone, lines, markdown};
 use crate::model::incident::{Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
 use crate::tui::incidents::moment;
+use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{columns, put, put_right};
 use crate::tui::widgets::scroll::Scroll;
@@ -80,6 +83,45 @@ impl IncidentScreen {
         all.into_iter()
             .flat_map(|line| broken(line, width))
             .collect()
+    }
+
+    fn markdown(&self) -> Copied {
+        let text = markdown(std::slice::from_ref(&*self.incident), false);
+        Copied::new("the incident as Markdown", &text)
+    }
+
+    /// The command that writes the report: gputop itself sends nothing, and its user sees first what would be sent.
+    fn report(&self) -> Step {
+        match &self.incident.uid {
+            Some(uid) => Step::Copy(Copied::new(
+                "explained wrongly? this writes a redacted report, and sends it nowhere",
+                &format!("gputop incidents report {uid} -o report.md"),
+            )),
+            None => Step::Say("it is not in the store, so no report can be made of it".into()),
+        }
+    }
+
+    /// The process that it is of, where that is among those shown: a later one may have got the same PID.
+    fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
+        let pid = self.incident.fields.pid?;
+        let time = moment(&self.incident)?;
+        let host = self.incident.host.as_ref();
+        if host.is_some_and(|host| *host != app.hello.host) {
+            return None;
+        }
+        let is_it = |row: &&ProcessRow| {
+            row.pid() == pid && row.facts().is_some_and(|facts| facts.started <= time)
+        };
+        app.all_rows.iter().find(is_it)
+    }
+
+    fn log(&self, app: &App) -> Step {
+        match self.row(app) {
+            Some(row) => Step::Open(Box::new(LogScreen::new(row.id()))),
+            None => {
+                Step::Say("its process is not among those shown, so nothing follows its log".into())
+            }
+        }
     }
 }
 
@@ -175,12 +217,26 @@ impl Screen for IncidentScreen {
         }
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Step {
-        if self.scroll.act(action) {
-            Step::Stay
-        } else {
-            Step::Ignored
+    fn act(&mut self, action: Action, app: &App) -> Step {
+        match action {
+            Action::CopyMarkdown => Step::Copy(self.markdown()),
+            Action::Wrong => self.report(),
+            Action::Log => self.log(app),
+            action if self.scroll.act(action) => Step::Stay,
+            _ => Step::Ignored,
         }
+    }
+
+    /// The first text to use; where there is none, all that is said.
+    fn copied(&self, app: &App) -> Option<Copied> {
+        let mut fixes = self.incident.fixes.iter();
+        if let Some(fix) = fixes.find(|fix| !fix.change.is_empty()) {
+            return Some(Copied::new("what to change first", &fix.change));
+        }
+        let lines = self.lines(app, usize::from(MOST_WIDTH));
+        let text = |line: Line| line.0.into_iter().map(|(_, text)| text).collect::<String>();
+        let lines: Vec<String> = lines.into_iter().map(text).collect();
+        Some(Copied::new("the explanation", &lines.join("\n")))
     }
 
     fn follow(&mut self, app: &App) {
@@ -191,9 +247,14 @@ impl Screen for IncidentScreen {
 
     fn footer(&self) -> &'static [Action] {
         &[
+            Action::Copy,
+            Action::CopyMarkdown,
+            Action::Log,
+            Action::Wrong,
+            Action::Incidents,
+            Action::Why,
             Action::Down,
             Action::PageDown,
-            Action::Why,
             Action::Back,
             Action::Help,
         ]

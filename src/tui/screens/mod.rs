@@ -4,6 +4,7 @@
 pub mod gpu;
 pub mod gpu_columns;
 pub mod incident;
+pub mod incidents;
 pub mod log;
 pub mod memory;
 pub mod overview;
@@ -11,6 +12,8 @@ pub mod process;
 pub mod process_table;
 pub mod strip;
 pub mod unread;
+
+use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
@@ -20,6 +23,7 @@ use super::app::App;
 use super::clipboard::Copied;
 use super::groups::Group;
 use super::rows::ProcessRow;
+use crate::model::incident::Incident;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Mono};
 use crate::source::Request;
@@ -93,6 +97,12 @@ pub enum Step {
     Open(Box<dyn Screen>),
     /// Fold the group of this title, or unfold it.
     Fold(String),
+    /// Explain it; who asks looks at it.
+    Explain(Arc<Incident>),
+    /// Send it to the clipboard.
+    Copy(Copied),
+    /// Tell the user this sentence.
+    Say(String),
 }
 
 /// What a press of the mouse hit.
@@ -125,6 +135,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &log::DEF,
     &unread::DEF,
     &incident::DEF,
+    &incidents::DEF,
 ];
 
 /// Below this the overview is a strip, and there is no footer.
