@@ -1,11 +1,11 @@
 //! The ends of watched processes, at the moment they happen.
 //!
 //! One thread sleeps on a pidfd for each process. The kernel wakes it when a process has ended, within a millisecond
-//! and whatever the clocks do; it reads how the process ended ([`status`]) before the parent collects it, and tells
+//! and whatever the clocks do; it reads how the process ended (`status`) before the parent collects it, and tells
 //! the agent. The agent still learns of ends by the process table, two seconds later at most: of processes that could
 //! not be watched here, because the kernel is older than 5.3 or `ulimit -n` leaves no room.
 //!
-//! What SIGKILL ended, or nobody knows what, may have been the out-of-memory killer's ([`oom`]). The kernel's log tells
+//! What SIGKILL ended, or nobody knows what, may have been the out-of-memory killer's (`oom`). The kernel's log tells
 //! that, so it is read on this thread too; its lines about GPUs go on to the agent.
 //!
 //! A pidfd is bound to whoever has the PID when it is made; the start time is compared after that, so a process that

@@ -1,8 +1,8 @@
 //! The container a process runs in: what runs it, its id, and its name where a file that this user may read tells it.
 //!
-//! `/proc/PID/cgroup`, which everyone may read, gives runtime and id ([`spelling`]); the names are in the runtimes' own
-//! files ([`names`]), never asked of a daemon, which might not answer. Apptainer and Singularity make no cgroup: they
-//! are known by the root file system they mounted ([`image`]).
+//! `/proc/PID/cgroup`, which everyone may read, gives runtime and id (`spelling`); the names are in the runtimes' own
+//! files (`names`), never asked of a daemon, which might not answer. Apptainer and Singularity make no cgroup: they
+//! are known by the root file system they mounted (`image`).
 //!
 //! The spellings and file formats are those of the runtimes' documentation and sources. Docker, Kubernetes, Podman,
 //! CRI-O, LXC, systemd-nspawn, Slurm and Apptainer were not all at hand: the tests lay out their files.
