@@ -95,15 +95,26 @@ impl Level {
 
 /// When a process was told of last.
 #[derive(Debug, Default)]
-pub struct Told(Option<Mono>);
+pub struct Told {
+    any: Option<Mono>,
+    oom: Option<Mono>,
+}
 
 impl Told {
     pub fn tell(&mut self, rise: &Rise, now: Mono) -> bool {
-        let pause = if rise.is_oom() { PAUSE_OOM } else { PAUSE };
-        if self.0.is_some_and(|told| now.since(told) < pause) {
+        // A maximum holds back no failure: memory is at its maximum right before it fails, and the program may be gone
+        // in a moment.
+        let (last, pause) = match rise.is_oom() {
+            true => (self.oom, PAUSE_OOM),
+            false => (self.any, PAUSE),
+        };
+        if last.is_some_and(|told| now.since(told) < pause) {
             return false;
         }
-        self.0 = Some(now);
+        self.any = Some(now);
+        if rise.is_oom() {
+            self.oom = Some(now);
+        }
         true
     }
 }
@@ -195,17 +206,18 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_of_once_in_ten_seconds() {
+    fn a_maximum_is_told_once_in_ten_seconds_and_never_holds_back_an_oom() {
         let mut at = Told::default();
         let answers: Vec<_> = [
             (0, false),
-            (900, true),
+            (50, true),
             (1_000, true),
-            (10_999, false),
+            (1_050, true),
             (11_000, false),
+            (11_050, false),
         ]
         .map(|(now, is_oom)| at.tell(&told(Bytes(0), is_oom.then_some((0, 1))), Mono(now)))
         .into();
-        assert_eq!(answers, [true, false, true, false, true]);
+        assert_eq!(answers, [true, true, false, true, false, true]);
     }
 }
