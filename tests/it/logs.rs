@@ -271,6 +271,8 @@ fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
         Command::new("cat")
             .stdin(Stdio::piped())
             .stdout(into_tee)
+            // Where it complains is no copy of what goes through it.
+            .stderr(File::create(dir.path().join("complaints")).unwrap())
             .spawn()
             .unwrap(),
     );
@@ -279,7 +281,6 @@ fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
     let mut process = parrot(|command| {
         command.stdout(into_middle).stderr(Stdio::null());
     });
-    wait_until("tee to open its file", || file.exists());
     let key = key_of(process.0.id());
     let followed = Followed::start();
     followed.logs.watch(&[key]);

@@ -270,10 +270,9 @@ impl<'a> Process<'a> {
     /// The regular files that are open for writing; none of too many.
     fn written(&self, descriptors: &[Descriptor]) -> Vec<FoundFile> {
         let mut files: Vec<FoundFile> = Vec::new();
-        for descriptor in descriptors
-            .iter()
-            .filter(|d| d.number != 0 && d.may(pipe::WRITE))
-        {
+        // Standard error is where a copier complains, not where it copies to.
+        let is_output = |d: &&Descriptor| ![0, 2].contains(&d.number) && d.may(pipe::WRITE);
+        for descriptor in descriptors.iter().filter(is_output) {
             let place = Place::Descriptor(descriptor.link.clone());
             let file = FoundFile::open(&descriptor.target, LogOrigin::PipeReader, place);
             if let Ok(file) = file
