@@ -152,6 +152,10 @@ impl Watched {
         }
         let mut read = self.process.clone();
         facts::read_into(&mut read, &mut self.uid, reading);
+        // One that is being taken apart has none either, a moment before it is a zombie.
+        if read.command.value().is_none() && self.process.command.value().is_some() {
+            read.command = self.process.command.clone();
+        }
         if self.file.read(&mut reading.buffer).is_ok() {
             self.process = read;
         }
