@@ -21,7 +21,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 const KEYS: usize = 30;
 
 /// Of the help screen: the words of the action behind `?` (`tui::action`).
-const HELP: &str = "Explain the keys";
+const HELP: &str = "Help: Overview";
 
 pub fn measure(program: &Path, processes: usize, duration: Duration, table: &mut Table) {
     let sleepers = Sleepers::start(processes);
