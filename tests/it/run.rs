@@ -436,10 +436,11 @@ fn signals_are_passed_on_without_a_terminal() {
     let mut ready = [0; 6];
     out.read_exact(&mut ready).unwrap();
     kill(Pid::from_raw(child.0.id().cast_signed()), Signal::SIGTERM).unwrap();
+    // Not read to its end: had the signal ended the product instead, the shell would hold this open for ever.
+    assert_eq!(child.0.wait().unwrap().code(), Some(9));
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "got TERM\n");
-    assert_eq!(child.0.wait().unwrap().code(), Some(9));
 }
 
 /// An interactive shell with job control, its prompt known.
