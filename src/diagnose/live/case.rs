@@ -274,6 +274,10 @@ impl Case {
             at: self.key.first,
             time: self.time,
             processes: self.processes().collect(),
+            command: self
+                .key
+                .process
+                .and_then(|key| known.get(&key)?.command.value().cloned()),
             excerpt: self.excerpt(),
         })
     }

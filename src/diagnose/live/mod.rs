@@ -65,6 +65,8 @@ pub struct Revision {
     pub time: UnixMillis,
     /// Every process it is about.
     pub processes: Vec<ProcessKey>,
+    /// The command line of the one that was first.
+    pub command: Option<String>,
     /// The text that was read for it, as the collector sent it.
     pub excerpt: String,
 }
@@ -99,11 +101,13 @@ impl Observer {
     }
 
     /// Takes the figures in; cases whose meaning depends on the time that has passed are told again.
-    pub fn frame(&mut self, frame: &Frame) -> Vec<Revision> {
+    pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Revision> {
         self.now = frame.mono;
         self.tracks.push(frame);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
-            if !self.known.contains_key(&process.key) || process.rank.value().is_some() {
+            let is_same =
+                |known: &Process| known.command == process.command && known.rank == process.rank;
+            if !self.known.get(&process.key).is_some_and(is_same) {
                 self.known.insert(process.key, process.clone());
             }
         }

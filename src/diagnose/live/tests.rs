@@ -149,7 +149,7 @@ impl Stage {
             self.pool = of(at);
             self.now += 1_000;
             let frame = self.frame();
-            let told = self.observer.frame(&frame);
+            let told = self.observer.frame(&Arc::new(frame));
             self.told.extend(told);
         }
     }

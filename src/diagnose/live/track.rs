@@ -1,6 +1,7 @@
 //! What each process and GPU was like in the minutes before now, as far as a failure asks for it.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use super::figures::Figures;
 use crate::allocator::warnings::{Sample, Watch, before};
@@ -29,10 +30,7 @@ pub struct Tracks {
     pools: HashMap<(ProcessKey, u32), Watch>,
     processes: HashMap<ProcessKey, Seen>,
     held: HashMap<GpuUuid, VecDeque<Held>>,
-    /// As in the newest frame.
-    gpus: Vec<Gpu>,
-    newest: HashMap<(ProcessKey, u32), Pool>,
-    now: Mono,
+    newest: Arc<Frame>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,22 +41,13 @@ struct Seen {
 }
 
 impl Tracks {
-    pub fn push(&mut self, frame: &Frame) {
-        self.now = frame.mono;
+    pub fn push(&mut self, frame: &Arc<Frame>) {
+        self.newest = Arc::clone(frame);
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
             let key = (pool.process, pool.ordinal);
             let free = gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
             let watch = self.pools.entry(key).or_default();
             watch.push(Sample::new(frame.mono, &pool.stats, free));
-            let placed = gpu_of(frame, pool).map(|gpu| gpu.uuid.clone().into());
-            let gpu = placed.unwrap_or_else(|| pool.gpu.clone());
-            self.newest.insert(
-                key,
-                Pool {
-                    gpu,
-                    ..pool.clone()
-                },
-            );
         }
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let age = frame.time.0.saturating_sub(process.started.0);
@@ -71,12 +60,11 @@ impl Tracks {
         for gpu in &frame.gpus {
             self.note_held(gpu);
         }
-        self.gpus.clone_from(&frame.gpus);
         self.forget_the_old();
     }
 
     fn note_held(&mut self, gpu: &Gpu) {
-        let now = self.now;
+        let now = self.newest.mono;
         let ring = self.held.entry(gpu.uuid.clone()).or_default();
         if ring
             .back()
@@ -96,11 +84,9 @@ impl Tracks {
     }
 
     fn forget_the_old(&mut self) {
-        let now = self.now;
+        let now = self.newest.mono;
         let is_new = |watch: &Watch| watch.last().is_some_and(|s| now.since(s.at) < KEPT);
         self.pools.retain(|_, watch| is_new(watch));
-        let pools = &self.pools;
-        self.newest.retain(|key, _| pools.contains_key(key));
         self.processes.retain(|_, seen| now.since(seen.last) < KEPT);
         self.held
             .retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < KEPT));
@@ -111,7 +97,11 @@ impl Tracks {
     }
 
     pub fn gpus(&self) -> &[Gpu] {
-        &self.gpus
+        &self.newest.gpus
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.newest.pools.iter().flat_map(|pools| &*pools.list)
     }
 
     /// What is known about the time before `event` and, when allocations failed, the figures of the moment.
@@ -125,9 +115,10 @@ impl Tracks {
             return (Measured::default(), None);
         };
         let key = (process, ordinal);
-        let pool = self.newest.get(&key);
-        let uuid = event.gpu.as_ref().or_else(|| pool?.gpu.value());
-        let gpu = self.gpus.iter().find(|gpu| Some(&gpu.uuid) == uuid);
+        let pool = self.pools().find(|p| (p.process, p.ordinal) == key);
+        let told = |gpu: &&Gpu| Some(&gpu.uuid) == event.gpu.as_ref();
+        let gpu = self.gpus().iter().find(told);
+        let gpu = gpu.or_else(|| gpu_of(&self.newest, pool?));
         let figures = rose.map(|rose| Figures::new(process, rose, pool, gpu));
         let mut measured = self.minutes_before(key, process, rose);
         measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
@@ -141,9 +132,9 @@ impl Tracks {
 
     /// The device of which the process holds most.
     fn fullest(&self, process: ProcessKey) -> Option<u32> {
-        let of = self.newest.iter().filter(|((key, _), _)| *key == process);
-        of.max_by_key(|(_, pool)| pool.stats.reserved.last())
-            .map(|((_, ordinal), _)| *ordinal)
+        let of = self.pools().filter(|pool| pool.process == process);
+        of.max_by_key(|pool| pool.stats.reserved.last())
+            .map(|pool| pool.ordinal)
     }
 
     #[allow(clippy::cast_precision_loss)]
@@ -188,7 +179,7 @@ impl Tracks {
     fn others_grew(&self, gpu: &Gpu, process: ProcessKey) -> Option<Bytes> {
         let ring = self.held.get(&gpu.uuid)?;
         let (then, earliest) = ring.front()?;
-        if self.now.since(*then) < Millis(20_000) {
+        if self.newest.mono.since(*then) < Millis(20_000) {
             return None;
         }
         let own = listed(gpu, process).map_or(process.pid, |own| own.pid);
