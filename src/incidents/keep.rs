@@ -5,13 +5,28 @@ use std::time::Duration;
 use super::notice::{NOTICE_LIMIT, Notice, notify};
 use super::patience::within;
 use super::record::Record;
-use super::store::{Store, Stored};
+use super::store::{Store, StoreError, Stored};
 use super::uid::Uid;
 
 /// How long the store may take; a home that hangs takes for ever.
 const STORE_LIMIT: Duration = Duration::from_secs(3);
 /// For the store's part in telling somebody.
 const MARGIN: Duration = Duration::from_secs(2);
+
+const SILENT: &str = "the state directory does not answer";
+
+/// What `work` does with the store, which may hang; why not, a clause.
+pub fn in_time<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, String> {
+    let done = within(STORE_LIMIT, work).ok_or_else(|| SILENT.to_owned())?;
+    done.map_err(|error| error.to_string())
+}
+
+/// Writes an incident; why not, a clause.
+pub fn put(store: Store, record: Record) -> Result<Stored, String> {
+    in_time(move || store.write(record))
+}
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,12 +41,10 @@ pub struct Kept {
 /// those: not for a task that draws.
 #[must_use]
 pub fn keep(record: Record, on_incident: Option<&str>) -> Kept {
-    let written = within(STORE_LIMIT, move || {
-        let store = Store::of_this_user()?;
-        let Stored { uid, .. } = store.write(record)?;
-        Ok::<_, super::StoreError>((store, uid))
-    });
-    let not_kept = |why: &dyn std::fmt::Display| {
+    let written = Store::of_this_user()
+        .map_err(|error| error.to_string())
+        .and_then(|store| Ok((store.clone(), put(store, record)?.uid)));
+    let not_kept = |why: &str| {
         let unsaid = if on_incident.is_some() {
             ", and on_incident was not run"
         } else {
@@ -43,9 +56,8 @@ pub fn keep(record: Record, on_incident: Option<&str>) -> Kept {
         }
     };
     let (store, uid) = match written {
-        Some(Ok(kept)) => kept,
-        Some(Err(error)) => return not_kept(&error),
-        None => return not_kept(&"the state directory does not answer"),
+        Ok(kept) => kept,
+        Err(why) => return not_kept(&why),
     };
     let told = on_incident.map(|command| {
         let (uid, command) = (uid.clone(), command.to_owned());
@@ -55,7 +67,7 @@ pub fn keep(record: Record, on_incident: Option<&str>) -> Kept {
     });
     let fault = match told {
         Some(Some(Notice::Failed(why))) => Some(why),
-        Some(None) => Some("on_incident: the state directory does not answer".to_owned()),
+        Some(None) => Some(format!("on_incident: {SILENT}")),
         Some(Some(Notice::Told | Notice::Known)) | None => None,
     };
     Kept {

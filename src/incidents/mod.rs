@@ -23,7 +23,7 @@ mod state;
 mod store;
 mod uid;
 
-pub use keep::{Kept, keep};
+pub use keep::{Kept, in_time, keep, put};
 pub use key::Key;
 pub use notice::{NOTICE_LIMIT, Notice, notify};
 pub use patience::within;

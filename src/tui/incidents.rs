@@ -237,6 +237,7 @@ mod tests {
             at: crate::model::units::Mono(0),
             time: UnixMillis(0),
             processes: Vec::new(),
+            command: None,
             excerpt: String::new(),
         }
     }

@@ -1,26 +1,21 @@
 //! From what was concluded to a record of the store, with what was seen around it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Found, Keep};
 use crate::diagnose::live::Revision;
 use crate::incidents::{
-    Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, notify, within,
+    Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, in_time, notify, put,
 };
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
-use crate::model::process::ProcessKey;
 
 /// Events that are kept for what is found later.
 const MOST_EVENTS: usize = 256;
-/// How long the store may take; a home that hangs takes for ever.
-const STORE_LIMIT: Duration = Duration::from_secs(3);
-const MOST_COMMANDS: usize = 4_096;
 
 pub struct Keeping {
     keep: Keep,
@@ -28,7 +23,6 @@ pub struct Keeping {
     host: String,
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
-    commands: HashMap<ProcessKey, String>,
     /// Said once: a store that cannot be written now cannot be written a second later.
     is_trouble_told: bool,
 }
@@ -41,7 +35,6 @@ impl Keeping {
             host: String::new(),
             versions: BTreeMap::new(),
             events: VecDeque::new(),
-            commands: HashMap::new(),
             is_trouble_told: false,
         }
     }
@@ -61,15 +54,6 @@ impl Keeping {
         if let Some(driver) = frame.driver.as_ref().and_then(|d| d.version.value()) {
             self.versions.insert("driver".into(), driver.clone());
         }
-        for process in frame.processes.iter().flat_map(|p| &*p.list) {
-            if self.commands.len() < MOST_COMMANDS
-                && let Some(command) = process.command.value()
-            {
-                self.commands
-                    .entry(process.key)
-                    .or_insert_with(|| command.clone());
-            }
-        }
     }
 
     pub fn event(&mut self, event: &Event) {
@@ -81,18 +65,13 @@ impl Keeping {
 
     /// Its name in the store; `None` where it could not be kept, which is told.
     pub fn keep(&mut self, revision: &Revision) -> Option<Uid> {
-        let (store, record) = (self.keep.store.clone(), self.record(revision));
-        match within(STORE_LIMIT, move || store.write(record)) {
-            Some(Ok(stored)) => {
+        match put(self.keep.store.clone(), self.record(revision)) {
+            Ok(stored) => {
                 self.notify(revision, &stored.uid);
                 Some(stored.uid)
             }
-            Some(Err(error)) => {
-                self.trouble(&error.to_string());
-                None
-            }
-            None => {
-                self.trouble("the incident is not kept: the state directory does not answer");
+            Err(why) => {
+                self.trouble(&why);
                 None
             }
         }
@@ -113,10 +92,7 @@ impl Keeping {
             None => event.gpu == revision.key.gpu,
         };
         Record {
-            command: revision
-                .key
-                .process
-                .and_then(|key| self.commands.get(&key).cloned()),
+            command: revision.command.clone(),
             excerpt: (!revision.excerpt.is_empty()).then(|| Excerpt {
                 text: revision.excerpt.clone(),
                 is_cut: false,
@@ -132,19 +108,23 @@ impl Keeping {
 
     /// Adds the minutes around an incident, which whoever draws charts has.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
-        let store = &self.keep.store;
-        let record = store.read(uid).map(|record| Record {
-            history: tracks,
-            ..record
+        let (store, uid) = (self.keep.store.clone(), uid.clone());
+        let added = in_time(move || {
+            let record = store.read(&uid)?;
+            store.write(Record {
+                history: tracks,
+                ..record
+            })
         });
-        if let Err(error) = record.and_then(|record| store.write(record)) {
-            self.trouble(&error.to_string());
+        if let Err(why) = added {
+            self.trouble(&why);
         }
     }
 
     fn trouble(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_trouble_told, true) {
-            let _ = self.tell.send(Found::Trouble(why.to_owned()));
+            let why = format!("the incident is not kept: {why}");
+            let _ = self.tell.send(Found::Trouble(why));
         }
     }
 

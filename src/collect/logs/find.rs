@@ -20,7 +20,7 @@ use super::{Settings, journal};
 use crate::collect::clock::boot_moment;
 use crate::collect::process::access::Access;
 use crate::collect::process::bounded;
-use crate::collect::process::cgroup::container_digits;
+use crate::collect::process::container::docker_id;
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::collect::redact;
 use crate::model::event::LogOrigin;
@@ -317,11 +317,11 @@ impl<'a> Process<'a> {
     fn docker(&self) -> Option<FoundFile> {
         let cgroup = bounded::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
         let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
-        let id = container_digits(&cgroup)?;
+        let id = docker_id(&cgroup)?;
         let path = self
             .settings
             .docker_root
-            .join(id)
+            .join(&id)
             .join(format!("{id}-json.log"));
         let place = Place::Path {
             path: path.clone(),

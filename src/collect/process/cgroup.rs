@@ -23,23 +23,10 @@ pub fn path(cgroup: &str) -> Option<String> {
     Some(visible(path.as_bytes(), MAX_PATH_CHARS))
 }
 
-/// The whole id of a container that has one of 64 digits.
-pub fn container_digits(cgroup: &str) -> Option<&str> {
-    segments(cgroup).find_map(digits)
-}
-
 /// The names in a path, and what stands before it.
 pub fn segments(cgroup: &str) -> impl Iterator<Item = &str> {
     // `cri-containerd:` and systemd's `kubepods-….slice:cri-containerd:ID` use colons too.
     cgroup.split(['/', ':', '\n'])
-}
-
-/// An id of 64 hexadecimal digits, with what runtimes put around it.
-fn digits(segment: &str) -> Option<&str> {
-    let bare = segment.strip_suffix(".scope").unwrap_or(segment);
-    let id = bare.rsplit('-').next()?;
-    let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    is_id.then_some(id)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 
 pub(in crate::collect) mod access;
 pub(in crate::collect) mod bounded;
-pub(in crate::collect) mod cgroup;
+mod cgroup;
 pub mod container;
 mod cpu;
 mod detail;

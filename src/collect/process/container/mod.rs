@@ -56,6 +56,12 @@ impl Found {
     }
 }
 
+/// The id by which docker's own files name the container of a process; `None` for other runtimes' containers.
+pub fn docker_id(cgroup: &str) -> Option<String> {
+    let found = spelling::found(cgroup)?;
+    matches!(found.runtime, Runtime::Docker | Runtime::Unknown).then_some(found.id)
+}
+
 pub struct Containers {
     names: Names,
     /// The inode of our mount namespace: who shares it has started no image.
