@@ -5,19 +5,20 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::unistd::{read, write};
 
-/// The kernel gives up to this much of a terminal in one read.
-pub(super) const LEAST: usize = 4 << 10;
+/// More than the kernel gives of a terminal in one read (a page less one byte, `n_tty`). What is read is passed on at
+/// once: gathering more of it would let the writer wait for us, and then the terminal for the writer.
+const PIECE: usize = 8 << 10;
 
-pub(super) struct Passing<const SIZE: usize> {
-    bytes: Box<[u8; SIZE]>,
+pub(super) struct Passing {
+    bytes: Box<[u8; PIECE]>,
     begin: usize,
     end: usize,
 }
 
-impl<const SIZE: usize> Passing<SIZE> {
+impl Passing {
     pub(super) fn new() -> Self {
         Self {
-            bytes: Box::new([0; SIZE]),
+            bytes: Box::new([0; PIECE]),
             begin: 0,
             end: 0,
         }
@@ -41,18 +42,18 @@ impl<const SIZE: usize> Passing<SIZE> {
             return Ok(&[]);
         }
         self.clear();
-        while SIZE - self.end >= LEAST {
-            match read(&from, &mut self.bytes[self.end..]) {
-                Ok(n @ 1..) => self.end += n,
-                Err(Errno::EAGAIN) => break,
-                Err(Errno::EINTR) => {}
-                // What came before the end is passed on first.
-                _ if self.end > 0 => break,
+        loop {
+            match read(&from, &mut *self.bytes) {
                 Ok(0) => return Err(Errno::EIO),
+                Ok(n) => {
+                    self.end = n;
+                    return Ok(self.rest());
+                }
+                Err(Errno::EAGAIN) => return Ok(&[]),
+                Err(Errno::EINTR) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(&self.bytes[..self.end])
     }
 
     /// Passes on as much as is taken. `Err` when nothing will be any more.

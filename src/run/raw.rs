@@ -50,6 +50,13 @@ pub(super) fn put_back(terminal: impl AsFd, byte: u8) -> nix::Result<()> {
     Ok(())
 }
 
+/// Gives this thread only what the others leave of the processors (to the kernel a thread is a process here).
+pub(super) fn come_last() {
+    const LAST: libc::c_int = 19;
+    // SAFETY: it takes and returns numbers.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LAST) };
+}
+
 /// Ends this process without anything that its parent has arranged for its own end.
 pub(super) fn leave_at_once() -> ! {
     // SAFETY: it does not return, and touches nothing of this process.

@@ -16,7 +16,7 @@ use super::ahead;
 use super::behind;
 use super::ended::Ended;
 use super::mirror::Mirror;
-use super::passing::{LEAST, Passing};
+use super::passing::Passing;
 use super::pty::Pty;
 use super::raw;
 use super::signals::{Received, Signals, stop_by};
@@ -24,8 +24,8 @@ use super::tape::Tape;
 use super::terminal::Terminal;
 use super::ward::{News, Ward};
 
-/// What is passed on at once.
-const PIECE: usize = 64 << 10;
+/// How many pieces are passed on before signals and keys are looked after again.
+const PIECES: usize = 16;
 /// How often a command in the background looks whether it is in front again: a shell that brings forward what runs
 /// already sends no signal.
 const LOOK_MS: u16 = 250;
@@ -41,8 +41,8 @@ pub(super) struct Relay<'a> {
     has_keys: bool,
     /// the modes that are meant for the keyboard.
     mirror: Option<Mirror>,
-    screen: Passing<PIECE>,
-    keys: Passing<LEAST>,
+    screen: Passing,
+    keys: Passing,
     tape: &'a mut Tape,
 }
 
@@ -249,13 +249,25 @@ impl<'a> Relay<'a> {
         }
     }
 
+    /// What is there to read, as far as the terminal takes it.
     fn pass_output(&mut self) {
+        for _ in 0..PIECES {
+            if !self.pass_piece() {
+                return;
+            }
+        }
+    }
+
+    /// Whether there may be more to pass on at once.
+    fn pass_piece(&mut self) -> bool {
         let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
-            return;
+            return false;
         };
+        let mut is_new = false;
         match self.screen.fill(master) {
             Ok([]) => {}
             Ok(piece) => {
+                is_new = true;
                 self.tape.push(piece);
                 if let Some(mirror) = &mut self.mirror {
                     mirror.follow(master, terminal);
@@ -263,12 +275,14 @@ impl<'a> Relay<'a> {
             }
             Err(_) => {
                 self.is_open = false;
-                return;
+                return false;
             }
         }
         if self.screen.pass(terminal).is_err() {
             self.hang_up();
+            return false;
         }
+        is_new && self.screen.is_empty()
     }
 
     /// The terminal is gone: closing the pty tells it to the command as the kernel would have.

@@ -1,12 +1,14 @@
 //! What went through our pty, for the case that the command fails: the newest of it, and what was found in the rest.
 //!
-//! The relay appends and never waits. A thread of its own reads, once there is enough to be worth one; text that comes
-//! faster than it is read pushes out the oldest, since the end of a log is what tells of a failure.
+//! The relay appends and never waits. A thread of its own reads, once there is enough to be worth one, in the time that
+//! the command leaves of the processors; text that comes faster than it is read pushes out the oldest, since the end of
+//! a log is what tells of a failure.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use super::raw;
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 
 /// What is kept unread.
@@ -89,6 +91,7 @@ impl Shared {
     }
 
     fn read(&self) -> LogFindings {
+        raw::come_last();
         let mut log = LogReader::new(Catalogue::embedded(), NAME);
         loop {
             let waited = self.grown.wait_while(self.lock(), |state| {
