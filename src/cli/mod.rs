@@ -5,9 +5,11 @@
 // Printing is what a command line is for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod agent;
 mod allocator;
 mod cards;
 mod config;
+mod connect;
 mod demo;
 mod desk;
 mod doctor;
@@ -48,7 +50,7 @@ enum Command {
     Once(once::Args),
     /// Print one short line, for tmux's status-right and the like
     Line(line::Args),
-    /// Record this host until interrupted
+    /// Record this host, or another, until interrupted
     Record(record::Args),
     /// Play a recording
     Replay(replay::Args),
@@ -72,6 +74,9 @@ enum Command {
     Config(config::Args),
     /// Completions, manual pages, the reference
     Generate(generate::Args),
+    /// What `gputop HOST` runs there
+    #[command(hide = true)]
+    Agent(agent::Args),
 }
 
 /// The names of all subcommands, for hints.
@@ -99,6 +104,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Replay(args)) => replay::run(args, &settings(None)?),
         Some(Command::Demo) => demo::run(&settings(None)?),
         Some(Command::Generate(args)) => generate::run(args),
+        Some(Command::Agent(args)) => agent::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
         Some(Command::Run(args)) => run::run(args, &cli.shared),

@@ -1,4 +1,4 @@
-//! `gputop record`: this host into a file, a whole second at a time, until interrupted; of every pool a map now and
+//! `gputop record`: a host into a file, a whole second at a time, until interrupted; of every pool a map now and
 //! then.
 
 use std::collections::HashMap;
@@ -11,21 +11,29 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
+use super::connect::{FarArgs, prepare};
 use super::settings::{Settings, agent_options, interval_argument, maps_argument};
 use super::{runtime, say, targets, top};
 use crate::diagnose::live::CaseKey;
+use crate::model::host::Hello;
 use crate::model::incident::Severity;
+use crate::model::link::Link;
 use crate::model::units::{Bytes, Millis};
 use crate::source::record::Recorder;
+use crate::source::remote;
 use crate::source::rounds::{Every, Rounds};
+use crate::source::stream::Source;
 use crate::source::{Update, local};
 use crate::watch::{Found, Watcher};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    #[arg(value_name = "TARGET", hide = true)]
+    /// Another host, as ssh takes it: [user@]host[:port]; or `via:CMD`, a command that runs `gputop agent`
+    #[arg(value_name = "TARGET")]
     targets: Vec<String>,
+    #[command(flatten)]
+    far: FarArgs,
     /// The file to write; without it, gputop-HOST-DATE.gpt.zst here
     #[arg(long, short)]
     output: Option<PathBuf>,
@@ -48,17 +56,15 @@ pub struct Args {
 const FINISH: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    if let Some(word) = args.targets.first() {
-        bail!(targets::refuse(word, &[]));
-    }
     runtime()?.block_on(record(args, settings))
 }
 
 async fn record(args: &Args, settings: &Settings) -> Result<u8> {
-    let mut source = local::start(agent_options(settings.interval))?;
-    let Some(Update::Hello(hello)) = source.next().await else {
-        bail!("nothing could be collected on this host");
+    let mut source = match targets::target(&args.targets, &[])? {
+        None => local::start(agent_options(settings.interval))?,
+        Some(target) => remote::start(prepare(target, settings.interval, &args.far, false)?)?,
     };
+    let hello = first_words(&mut source).await?;
     let path = args
         .output
         .clone()
@@ -70,7 +76,7 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
     };
     let mut end = std::pin::pin!(ended(args.length));
     let mut rounds = Rounds::new(args.maps.unwrap_or_default());
-    let mut frames = 0_u64;
+    let (mut frames, mut lost) = (0_u64, false);
     let mut told = HashMap::new();
     let mut watcher = Watcher::start(settings.keep())?;
     watcher.see(&Update::Hello(Arc::clone(&hello)));
@@ -109,6 +115,7 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
                 source.send(rounds.ask_next());
             }
             Some(Update::NoMap(pool, _)) if rounds.answered(pool) => source.send(rounds.ask_next()),
+            Some(Update::Link(link)) => tell_of(&link, &mut lost),
             Some(_) => {}
             None => break,
         }
@@ -125,6 +132,18 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         path.display()
     ));
     Ok(0)
+}
+
+/// Who the host says it is; a far one that is not reached at once is not waited for.
+async fn first_words(source: &mut Source) -> Result<Arc<Hello>> {
+    loop {
+        match source.next().await {
+            Some(Update::Hello(hello)) => return Ok(hello),
+            Some(Update::Link(Link::Lost { why, .. })) => bail!("nothing to record: {why}"),
+            Some(_) => {}
+            None => bail!("nothing could be collected on this host"),
+        }
+    }
 }
 
 /// Says what was found, above the line that counts frames: each incident once, and again when it is another one now.
@@ -149,6 +168,23 @@ fn report(found: &Found, told: &mut HashMap<CaseKey, String>) {
             clear_progress();
             say(&format!("gputop: {why}\n"));
         }
+    }
+}
+
+/// That a far host is not heard any more is said once, and that it is heard again.
+fn tell_of(link: &Link, lost: &mut bool) {
+    match link {
+        Link::Lost { why, .. } if !std::mem::replace(lost, true) => {
+            clear_progress();
+            say(&format!(
+                "gputop: the link is lost ({why}); it is tried again until it is back\n"
+            ));
+        }
+        Link::Up if std::mem::take(lost) => {
+            clear_progress();
+            say("gputop: the link is back\n");
+        }
+        _ => {}
     }
 }
 

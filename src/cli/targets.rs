@@ -1,20 +1,52 @@
-//! A word on the command line that is no subcommand: refused with the hint that helps, never taken for a host.
+//! The words on the command line that are hosts. A typo of a subcommand and the name of a file are told as such.
 
 use std::path::Path;
 
-use crate::model::spelling::nearest;
+use color_eyre::Result;
+use color_eyre::eyre::bail;
 
-/// Why `word` is not taken.
-pub fn refuse(word: &str, subcommands: &[String]) -> String {
+use crate::model::spelling::nearest;
+use crate::model::text::quoted;
+use crate::source::remote::Target;
+
+/// The one host to watch; `None` for this one.
+///
+/// # Errors
+/// When a word is no host, or there are several.
+pub fn target(words: &[String], subcommands: &[String]) -> Result<Option<Target>> {
+    // Behind `--` everything is a host.
+    let is_forced = std::env::args_os().any(|arg| arg == "--");
+    let mut targets = Vec::new();
+    for word in words {
+        if let Some(why) = doubt(word, subcommands).filter(|_| !is_forced) {
+            bail!(why);
+        }
+        targets.push(Target::parse(word)?);
+    }
+    if targets.len() > 1 {
+        bail!(
+            "this version watches one host at a time: `gputop {}`",
+            words[0]
+        );
+    }
+    Ok(targets.pop())
+}
+
+/// Why `word` is more likely something else than a host.
+fn doubt(word: &str, subcommands: &[String]) -> Option<String> {
+    if word.starts_with("via:") {
+        return None;
+    }
+    let shown = quoted(word);
     if Path::new(word).exists() {
-        return format!("`{word}` is a file; `gputop replay {word}` plays it if it is a recording");
+        return Some(format!(
+            "`{shown}` is a file; `gputop replay {shown}` plays it if it is a recording"
+        ));
     }
-    match nearest(word, subcommands.iter().map(String::as_str)) {
-        Some(name) => format!("there is no subcommand `{word}`; did you mean `{name}`?"),
-        None => format!(
-            "`{word}` would be a host, and this version watches only the one it runs on: `ssh -t {word} gputop`"
-        ),
-    }
+    let name = nearest(word, subcommands.iter().map(String::as_str))?;
+    Some(format!(
+        "there is no subcommand `{shown}`; did you mean `{name}`? (a host of that name: `gputop -- {shown}`)"
+    ))
 }
 
 #[cfg(test)]
@@ -22,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_typo_is_never_a_host() {
+    fn a_typo_or_a_file_is_doubted_and_a_host_is_not() {
         let names: Vec<String> = ["once", "record", "replay", "demo", "doctor"]
             .map(Into::into)
             .into();
@@ -32,12 +64,13 @@ mod tests {
             ("onc", "once"),
             ("docter", "doctor"),
         ] {
-            assert_eq!(
-                refuse(typo, &names),
-                format!("there is no subcommand `{typo}`; did you mean `{meant}`?")
-            );
+            let why = doubt(typo, &names).unwrap_or_default();
+            assert!(why.contains(&format!("did you mean `{meant}`?")), "{why}");
         }
-        assert!(refuse("gpu-node-17", &names).contains("ssh -t gpu-node-17 gputop"));
-        assert!(refuse("/proc/self/stat", &names).contains("is a file"));
+        let file = doubt("/proc/self/stat", &names).unwrap_or_default();
+        assert!(file.contains("is a file"), "{file}");
+        for host in ["gpu-node-17", "me@gpu3:2222", "via:recrod"] {
+            assert_eq!(doubt(host, &names), None);
+        }
     }
 }

@@ -1,16 +1,21 @@
 //! `gputop`: the dashboard of this host; without an NVIDIA driver the reason, and the built-in recording.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
+use super::connect::{FarArgs, prepare};
 use super::settings::{Settings, agent_options, has_terminal, interval_argument};
 use super::{demo, desk, runtime, targets};
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
+use crate::model::host::Hello;
 use crate::model::reading::Reason;
+use crate::model::text::visible;
 use crate::model::units::Millis;
+use crate::source::remote::{self, Target};
 use crate::source::stream::Source;
 use crate::source::{Update, local};
 use crate::tui::app::App;
@@ -19,8 +24,14 @@ use crate::tui::{self, Left};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    #[arg(value_name = "TARGET", hide = true)]
+    /// Another host, as ssh takes it: [user@]host[:port]; or `via:CMD`, a command that runs `gputop agent`
+    #[arg(value_name = "TARGET")]
     targets: Vec<String>,
+    #[command(flatten)]
+    far: FarArgs,
+    /// Let signals be sent to processes of a far host
+    #[arg(long)]
+    allow_signals: bool,
     /// Time between samples: 1s, 500ms, 2m
     #[arg(long, short, value_parser = interval_argument)]
     pub interval: Option<Millis>,
@@ -30,19 +41,30 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    if let Some(word) = args.targets.first() {
-        bail!(targets::refuse(word, &super::subcommands()));
-    }
+    let target = targets::target(&args.targets, &super::subcommands())?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
-    let mut source = local::start(Options {
-        readonly: settings.readonly,
-        ..agent_options(settings.interval)
-    })?;
     let mut app = settings.app(None);
+    let mut source = match target {
+        None => local::start(Options {
+            readonly: settings.readonly,
+            ..agent_options(settings.interval)
+        })?,
+        Some(target) => {
+            app.readonly |= !args.allow_signals;
+            app.hello = Arc::new(awaited(&target));
+            remote::start(prepare(
+                target,
+                settings.interval,
+                &args.far,
+                args.allow_signals,
+            )?)?
+        }
+    };
+    let is_here = args.targets.is_empty();
     let first = runtime.block_on(first_frame(&mut source, &mut app));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {
-        if !has_terminal() {
+        if !has_terminal() || !is_here {
             super::say(&format!("gputop: {reason}\n"));
             return Ok(1);
         }
@@ -60,15 +82,23 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(leave(left))
 }
 
+/// What is known of a host before it says a word: its name.
+fn awaited(target: &Target) -> Hello {
+    Hello {
+        host: visible(target.name().as_bytes(), 60),
+        ..Hello::default()
+    }
+}
+
 /// Feeds the app until the first frame; `None` when the driver takes too long to wait for.
-async fn first_frame(source: &mut Source, app: &mut App) -> Option<std::sync::Arc<Frame>> {
+async fn first_frame(source: &mut Source, app: &mut App) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         let update = tokio::time::timeout_at(deadline, source.next())
             .await
             .ok()??;
         let frame = if let Update::Frame(frame) = &update {
-            Some(std::sync::Arc::clone(frame))
+            Some(Arc::clone(frame))
         } else {
             None
         };

@@ -1,12 +1,15 @@
 //! What a process has written since it was attached to, as far as a screen shows it.
 
+use serde::{Deserialize, Serialize};
+
 use super::event::LogOrigin;
 use super::process::ProcessKey;
 use super::reading::{Missing, Reading};
 use super::units::Mono;
 
 /// The followed text of one process. Answers a request; never recorded.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LogView {
     pub process: ProcessKey,
     pub at: Mono,
@@ -15,6 +18,7 @@ pub struct LogView {
     /// Where it writes to what can be read: the log that the text is of comes first.
     pub sources: Vec<LogSource>,
     /// Why nothing can be read of what it writes, or of a part of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
     /// The newest text since the moment of attaching, harmless and bounded.
     pub text: Reading<String>,
@@ -23,7 +27,8 @@ pub struct LogView {
 }
 
 /// One log of a process.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct LogSource {
     /// As [`LogExcerpt::file`](super::event::LogExcerpt::file).
     pub name: String,

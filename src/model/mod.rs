@@ -19,6 +19,7 @@ pub mod gpu;
 pub mod history;
 pub mod host;
 pub mod incident;
+pub mod link;
 pub mod log;
 pub mod place;
 pub mod pool;

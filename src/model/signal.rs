@@ -1,9 +1,12 @@
 //! Signals that a person may send to processes, and what became of each.
 
+use serde::{Deserialize, Serialize};
+
 use super::process::ProcessKey;
 use super::reading::Missing;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Signal {
     Hup,
     Int,

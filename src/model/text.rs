@@ -7,6 +7,7 @@
 //!
 //! `b"python\x1b[31m \xff"` becomes `python^[[31m \xff`: what was there can be read and does nothing.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use unicode_width::UnicodeWidthChar;
@@ -30,6 +31,60 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
         }
     }
     shown.finish()
+}
+
+/// A line of JSON as it came from somewhere else, with what is not plainly visible in its strings written out as
+/// [`visible`] would. Line ends and tabs stay: what has them is shown line by line.
+pub fn harmless_json(json: &[u8]) -> Cow<'_, [u8]> {
+    // What is no UTF-8 does not read as JSON either.
+    let Ok(text) = std::str::from_utf8(json) else {
+        return Cow::Borrowed(json);
+    };
+    let (mut written, mut done) = (String::new(), 0);
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        let (hidden, end) = if c == '\\' {
+            let escape = chars.next().map_or(' ', |(_, escape)| escape);
+            match escape {
+                'b' => (Some('\x08'), at + 2),
+                'f' => (Some('\x0c'), at + 2),
+                'r' => (Some('\r'), at + 2),
+                'u' => (escaped(&text[at + 2..]), at + 6),
+                _ => (None, 0),
+            }
+        } else {
+            (Some(c), at + c.len_utf8())
+        };
+        let Some(hidden) = hidden.filter(|c| is_hidden(*c)) else {
+            continue;
+        };
+        written.push_str(&text[done..at]);
+        // A backslash is one only behind another.
+        let shown = visible(hidden.encode_utf8(&mut [0; 4]).as_bytes(), 20);
+        written.push_str(&shown.replace('\\', "\\\\"));
+        done = end;
+    }
+    if done == 0 {
+        return Cow::Borrowed(json);
+    }
+    written.push_str(&text[done..]);
+    Cow::Owned(written.into_bytes())
+}
+
+/// `001b…` → ESC. Half of a pair is no character, but the half that all tags begin with (U+E0000) is told as one.
+fn escaped(behind: &str) -> Option<char> {
+    match u32::from_str_radix(behind.get(..4)?, 16).ok()? {
+        0xdb40 => Some('\u{e0000}'),
+        number => char::from_u32(number),
+    }
+}
+
+fn is_hidden(c: char) -> bool {
+    match c {
+        '\n' | '\t' | ' '..='~' => false,
+        '\0'..='\x1f' | '\x7f' => true,
+        c => is_invisible(c),
+    }
 }
 
 /// A name that somebody wrote, as it can stand in a sentence.
@@ -155,6 +210,29 @@ fn is_invisible(c: char) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn json_from_elsewhere_reads_as_text_that_does_nothing() {
+        let read = |json: &str| {
+            let harmless = harmless_json(json.as_bytes()).into_owned();
+            serde_json::from_slice::<String>(&harmless).ok()
+        };
+        assert_eq!(
+            read("\"plain \\n \\t ok\"").as_deref(),
+            Some("plain \n \t ok")
+        );
+        assert_eq!(read("\"\\u001b[2J\"").as_deref(), Some("^[[2J"));
+        assert_eq!(read("\"\\\\u001b\"").as_deref(), Some("\\u001b"));
+        assert_eq!(read("\"a\\rb\\bc\\f\"").as_deref(), Some("a^Mb^Hc^L"));
+        assert_eq!(read("\"\u{9b}2J\u{7f}\"").as_deref(), Some("\\u{9b}2J^?"));
+        assert_eq!(read("\"\\u202Ecod\"").as_deref(), Some("\\u{202e}cod"));
+        assert_eq!(read("\"\\ud83d\\ude00\"").as_deref(), Some("\u{1f600}"));
+        // Half a tag is left: that is no text any more.
+        assert_eq!(read("\"\\udb40\\udc41\""), None);
+        for cut in ["\"\\", "\"\\u", "\"\\u00", "\"\\u001"] {
+            assert_eq!(read(cut), None);
+        }
+    }
 
     #[test]
     fn hostile_text_is_written_out() {

@@ -1,23 +1,28 @@
-//! Where frames and events come from: this host or a recording, one stream either way.
+//! Where frames and events come from: this host, another one or a recording, one stream in each case.
 //!
-//! A source yields [`Update`]s and takes [`Request`]s. Whoever draws, records or prints sees only these, so live,
-//! replay and (later) another machine are the same thing to them.
+//! A source yields [`Update`]s and takes [`Request`]s. Whoever draws, records or prints sees only these, so here, far
+//! away and long ago are the same thing to them.
 
 pub(crate) mod layout;
 pub mod local;
 pub mod map_line;
 pub mod record;
+pub mod remote;
 pub mod replay;
+pub mod reply;
 pub mod rounds;
 pub mod stream;
 pub mod wire;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::Summary;
 use crate::model::host::Hello;
+use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
@@ -61,6 +66,8 @@ pub enum Update {
     },
     /// Where a recording stands; follows every frame of one.
     Position(Position),
+    /// How the connection to a far host stands.
+    Link(Link),
     /// A sentence the user should read: `A minute of the recording is damaged and left out.`
     Notice(String),
     /// Nothing more will come, and why.
@@ -68,7 +75,8 @@ pub enum Update {
 }
 
 /// What a reader may ask of a source. A source that cannot do a thing ignores it or answers with the reason.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Everything about one process, once.
     Detail(ProcessKey),
@@ -95,7 +103,8 @@ pub enum Request {
 }
 
 /// How to move in a recording.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Play {
     /// Going on at the end starts over.
     Pause(bool),

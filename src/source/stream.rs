@@ -93,6 +93,9 @@ impl Feed {
         if matches!(update, Update::Stacks(..)) {
             queue.make_room_for_stacks();
         }
+        if matches!(update, Update::Link(_)) {
+            queue.updates.retain(|u| !matches!(u, Update::Link(_)));
+        }
         if is_map(&update) {
             queue.updates.retain(|u| !is_map(u));
         }
@@ -141,6 +144,11 @@ impl Source {
             queue.frames -= 1;
         }
         Some(update)
+    }
+
+    /// Another way to ask the source, for another thread.
+    pub fn requests(&self) -> mpsc::Sender<Request> {
+        self.requests.clone()
     }
 
     /// Asks the source for something. One that has ended takes no more requests, and needs none.

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::map_line::MapLine;
+use super::reply::Reply;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -25,6 +26,9 @@ pub struct Line<F = Frame> {
     pub event: Option<Event>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<MapLine>,
+    /// Between two machines only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply: Option<Box<Reply>>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]
@@ -40,6 +44,7 @@ impl<F> Default for Line<F> {
             frame: None,
             event: None,
             map: None,
+            reply: None,
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Summary, worth};
 use crate::model::host::Hello;
+use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
@@ -96,6 +97,8 @@ pub struct App {
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
     watches: HashMap<(ProcessKey, u32), Watch>,
+    /// How the connection to a far host stands; nothing where there is none.
+    pub link: Option<Link>,
     /// Set while the source is a recording.
     pub recording: Option<Recording>,
     /// Live frames are held back while this is set; history goes on.
@@ -149,6 +152,7 @@ impl App {
             log: None,
             stacks: Vec::new(),
             watches: HashMap::new(),
+            link: None,
             recording,
             paused: false,
             stretch: Stretch::default(),
@@ -192,6 +196,7 @@ impl App {
                     recording.position = position;
                 }
             }
+            Update::Link(link) => self.link = Some(link),
             Update::Notice(notice) => self.message = Some(notice),
             Update::End(why) => {
                 self.ended_source = Some(why.unwrap_or_else(|| "the source has ended".into()));

@@ -15,8 +15,10 @@ use super::screens::incident::role;
 use super::signal_menu::SignalMenu;
 use super::theme::Role;
 use super::widgets::cells::{columns, fit, put, put_all, put_line, put_right, wrap_words};
+use super::widgets::timeline::span_words;
 use crate::model::frame::Frame;
 use crate::model::incident::{Incident, Severity};
+use crate::model::link::Link;
 use crate::model::units::Millis;
 
 /// `8xH200`, or the names one by one when they differ.
@@ -71,6 +73,16 @@ fn replay_words(recording: &Recording) -> String {
     format!(" REPLAY {} {now}/{all}{state} ", recording.name)
 }
 
+/// What is wrong with the link to a far host, if anything is.
+fn link_words(link: &Link) -> Option<(String, Role)> {
+    match link {
+        Link::Up => None,
+        Link::Connecting => Some((" connecting ".into(), Role::Warn)),
+        Link::Silent { since } => Some((format!(" silent {} ", span_words(*since)), Role::Warn)),
+        Link::Lost { since, .. } => Some((format!(" no link {} ", span_words(*since)), Role::Bad)),
+    }
+}
+
 /// One line; in a narrow pane the state of the source is what stays.
 pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     let theme = &app.theme;
@@ -85,6 +97,7 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     );
     let (text, role) = match &app.recording {
         Some(recording) => (replay_words(recording), Role::Banner),
+        None if let Some(state) = app.link.as_ref().and_then(link_words) => state,
         None if app.ended_source.is_some() => (" source ended ".into(), Role::Bad),
         None if app.paused => (format!("{} held ", theme.glyphs.paused), Role::Warn),
         None => (
@@ -130,14 +143,20 @@ pub fn interval_words(interval: Millis) -> String {
     }
 }
 
-/// Why a recording plays although nobody asked for one, which stays in sight as long as it does.
+/// What stays in sight as long as it is so: why a recording plays although nobody asked for one, why a far host is not
+/// heard any more.
 pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
-    let Some(reason) = app.recording.as_ref().and_then(|r| r.reason.as_ref()) else {
-        return Vec::new();
+    let reason = app.recording.as_ref().and_then(|r| r.reason.as_ref());
+    let text = match (reason, &app.link) {
+        (Some(reason), _) => format!(
+            "What follows is a recording of another machine. Here: {reason} `gputop doctor` says more."
+        ),
+        (None, Some(Link::Lost { why, again_in, .. })) => format!(
+            "What is shown is old: the link is lost ({why}). It is tried again in {}.",
+            span_words(*again_in)
+        ),
+        _ => return Vec::new(),
     };
-    let text = format!(
-        "What follows is a recording of another machine. Here: {reason} `gputop doctor` says more."
-    );
     let mut lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));
     lines.truncate(3);
     lines

@@ -96,6 +96,9 @@ impl SignalMenu {
         if app.recording.is_some() {
             return Err("this is a recording: its processes do not run here");
         }
+        if app.readonly && app.link.is_some() {
+            return Err("no signals to a far host, unless gputop is started with --allow-signals");
+        }
         if app.readonly {
             return Err("no signals: gputop was started with --readonly");
         }

@@ -550,7 +550,7 @@ fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
     ] {
         run(&fake, [typo]).assert_refused(
             2,
-            &format!("there is no subcommand `{typo}`; did you mean `{meant}`?"),
+            &format!("there is no subcommand `{typo}`; did you mean `{meant}`? (a host of that name: `gputop -- {typo}`)"),
         );
     }
     let folder = tempfile::tempdir().unwrap();
@@ -560,10 +560,17 @@ fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
     let hint = format!("`{name}` is a file; `gputop replay {name}` plays it if it is a recording");
     run(&fake, [name]).assert_refused(2, &hint);
     run(&fake, ["record", name]).assert_refused(2, &hint);
-    run(&fake, ["gpu-node-17"]).assert_refused(
-        2,
-        "`gpu-node-17` would be a host, and this version watches only the one it runs on: `ssh -t gpu-node-17 gputop`",
-    );
+    for (word, sentence) in [
+        ("me@", "`me@` is no host: one is written [user@]host[:port]"),
+        (
+            "node7:ssh",
+            "`ssh` is no port: it is a number from 1 to 65535",
+        ),
+    ] {
+        run(&fake, [word]).assert_refused(2, sentence);
+    }
+    run(&fake, ["node7", "node8"])
+        .assert_refused(2, "this version watches one host at a time: `gputop node7`");
 }
 
 #[test]

@@ -60,12 +60,18 @@ mod recording;
 #[cfg(target_os = "linux")]
 mod reference;
 #[cfg(target_os = "linux")]
+mod remote;
+#[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]
 mod run_explained;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;
+#[cfg(target_os = "linux")]
+mod ssh;
+#[cfg(target_os = "linux")]
+mod sshd;
 mod stage;
 #[cfg(target_os = "linux")]
 mod tables;
@@ -90,3 +96,4 @@ mod training;
 mod trouble;
 #[cfg(target_os = "linux")]
 mod unattributed;
+mod wire;

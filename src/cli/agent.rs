@@ -1,0 +1,44 @@
+//! `gputop agent`: what the far side of a connection runs. Its input and output are the connection; it ends with them.
+
+use std::io::{self, IsTerminal};
+
+use color_eyre::Result;
+use color_eyre::eyre::bail;
+
+use super::runtime;
+use super::settings::agent_options;
+use crate::collect::agent::Options;
+use crate::model::units::Millis;
+use crate::source::local;
+use crate::source::remote::serve::serve;
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Send signals when the other side asks for them
+    #[arg(long)]
+    allow_signals: bool,
+}
+
+/// Until the other side says another.
+const INTERVAL: Millis = Millis(1_000);
+
+pub fn run(args: &Args) -> Result<u8> {
+    if io::stdout().is_terminal() {
+        bail!("`gputop agent` is what `gputop HOST` runs there; it has nothing to say to a person");
+    }
+    let runtime = runtime()?;
+    let _guard = runtime.enter();
+    let source = local::start(Options {
+        readonly: !args.allow_signals,
+        ..agent_options(INTERVAL)
+    })?;
+    // Whoever asked is gone, whatever hangs here.
+    let leave = || std::process::exit(0);
+    let input = io::BufReader::new(io::stdin());
+    let served = runtime.block_on(serve(source, input, io::stdout().lock(), leave));
+    match served {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(0),
+    }
+}

@@ -1,0 +1,198 @@
+//! The way to a far host, before a screen is opened: ssh asks what it has to ask, and where there is no gputop, this one
+//! is offered.
+
+use std::fs::{DirBuilder, File};
+use std::io::{BufRead, IsTerminal};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use color_eyre::Result;
+use color_eyre::eyre::{Context, bail, eyre};
+
+use super::say;
+use crate::model::text::visible;
+use crate::model::units::{Bytes, Millis};
+use crate::source::remote::protocol::GREETING;
+use crate::source::remote::ssh::{Shared, Ssh, install, look};
+use crate::source::remote::{Connection, Target};
+
+/// What may be done at the other end.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct FarArgs {
+    /// Copy this program to a host that has none, without asking
+    #[arg(long, conflicts_with = "no_push")]
+    push: bool,
+    /// Never copy it, and do not ask
+    #[arg(long)]
+    no_push: bool,
+}
+
+/// What a look at a host told.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Agent,
+    /// Its system and machine, as `uname -sm` prints them.
+    None(String),
+    /// It answers in its own way: whether there is an agent will be seen.
+    Unknown,
+}
+
+/// A connection that needs no more questions.
+pub fn prepare(
+    target: Target,
+    interval: Millis,
+    args: &FarArgs,
+    allow_signals: bool,
+) -> Result<Connection> {
+    let mut shared = None;
+    if let Target::Ssh(ssh) = &target {
+        shared = share(ssh);
+        if let Seen::None(machine) = look_at(ssh, shared.as_ref())? {
+            let is_wanted = args.push || (!args.no_push && wants_copy(ssh));
+            if !is_wanted {
+                bail!(
+                    "there is no gputop on {0}: install it there, or `gputop --push {0}` copies this one",
+                    ssh.host
+                );
+            }
+            push(ssh, shared.as_ref(), &machine)?;
+        }
+    }
+    Ok(Connection {
+        target,
+        interval,
+        allow_signals,
+        shared,
+    })
+}
+
+/// Where ssh shares this connection: nowhere when the user's configuration says where, or there is no place.
+fn share(ssh: &Ssh) -> Option<Shared> {
+    let output = ssh.configuration().stderr(Stdio::null()).output().ok()?;
+    let mut lines = output.stdout.lines().map_while(Result::ok);
+    let is_told = |line: String| {
+        line.strip_prefix("controlpath ")
+            .is_some_and(|path| path != "none")
+    };
+    if lines.any(is_told) {
+        return None;
+    }
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) => PathBuf::from(folder).join("gputop"),
+        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache/gputop"),
+    };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .ok()?;
+    let socket = folder.join("ssh-%C");
+    // The kernel takes 107 bytes; ssh writes 40 for %C, and 17 more while it makes it.
+    let is_short = socket.as_os_str().len() + 38 + 17 < 107;
+    is_short.then_some(Shared { socket })
+}
+
+fn look_at(ssh: &Ssh, shared: Option<&Shared>) -> Result<Seen> {
+    let mut command = ssh.asking(shared, &look());
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let output = run(command)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match seen(&text) {
+        Seen::Unknown if !output.status.success() => {
+            // What it complained of stands above.
+            let code = output
+                .status
+                .code()
+                .map_or_else(|| "a signal".into(), |code| format!("exit code {code}"));
+            bail!("ssh to {} ended with {code}", ssh.host)
+        }
+        seen => Ok(seen),
+    }
+}
+
+fn run(mut command: Command) -> Result<std::process::Output> {
+    let child = command.spawn();
+    let child = child.wrap_err_with(|| {
+        eyre!("`ssh` cannot be started; it comes with the package openssh-client")
+    })?;
+    Ok(child.wait_with_output()?)
+}
+
+fn seen(text: &str) -> Seen {
+    for line in text.lines() {
+        if line.starts_with("gputop-at ") || line.contains(GREETING) {
+            return Seen::Agent;
+        }
+        if let Some(machine) = line.strip_prefix("gputop-none ") {
+            return Seen::None(visible(machine.trim().as_bytes(), 60));
+        }
+    }
+    Seen::Unknown
+}
+
+/// Asks the person, if there is one.
+fn wants_copy(ssh: &Ssh) -> bool {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return false;
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let size = program().ok().and_then(|(_, size)| Some(Bytes(size?)));
+    let size = size.map_or(String::new(), |size| format!(" ({size})"));
+    say(&format!(
+        "gputop: there is no gputop on {}. Copy this one{size} to ~/.cache/gputop/{version} there? [y/N] ",
+        ssh.host
+    ));
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// This program, also when it was replaced since it was started, and how large it is.
+fn program() -> std::io::Result<(File, Option<u64>)> {
+    let file = File::open("/proc/self/exe")?;
+    let size = file.metadata().map(|meta| meta.len()).ok();
+    Ok((file, size))
+}
+
+fn push(ssh: &Ssh, shared: Option<&Shared>, machine: &str) -> Result<()> {
+    let here = format!("Linux {}", std::env::consts::ARCH);
+    if machine != here {
+        bail!(
+            "{} is {machine}, and this program is for {here}: install gputop there",
+            ssh.host
+        );
+    }
+    let (file, size) = program()?;
+    let Some(size) = size else {
+        bail!("this program cannot be read, so it cannot be copied");
+    };
+    let mut command = ssh.asking(shared, &install(size));
+    command
+        .stdin(file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
+    if !run(command)?.status.success() {
+        bail!(
+            "gputop could not be copied to {}, or does not run there: what went wrong stands above",
+            ssh.host
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_says_is_found_among_what_its_shell_says() {
+        assert_eq!(seen("Welcome!\ngputop-at /usr/bin/gputop\n"), Seen::Agent);
+        assert_eq!(seen("gputop-agent protocol=1 version=0.1.0\n"), Seen::Agent);
+        let none = Seen::None("Linux aarch64".into());
+        assert_eq!(seen("motd\r\ngputop-none Linux aarch64\r\n"), none);
+        assert_eq!(seen("This account is not available.\n"), Seen::Unknown);
+    }
+}

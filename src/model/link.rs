@@ -1,0 +1,24 @@
+//! How the connection to a far host stands.
+
+use super::units::Millis;
+
+/// Frames say how old they are; this says whether there will be more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// The first bytes are awaited.
+    Connecting,
+    Up,
+    /// Nothing was heard for longer than a frame should take.
+    Silent {
+        since: Millis,
+    },
+    /// It ended; what was known stays.
+    Lost {
+        /// Since when, at the time of telling.
+        since: Millis,
+        /// A clause without a final period, harmless to show.
+        why: String,
+        /// When it is tried again.
+        again_in: Millis,
+    },
+}

@@ -1,0 +1,96 @@
+//! What comes from the far side, as updates: unpacked, bounded, harmless.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+
+use zstd::stream::read::Decoder;
+
+use super::protocol::{MOST_LINE, WINDOW_LOG};
+use crate::model::text::harmless_json;
+use crate::source::Update;
+use crate::source::wire::Line;
+
+/// The updates behind the greeting.
+pub(super) struct Incoming<R: BufRead> {
+    text: BufReader<Decoder<'static, R>>,
+    line: Vec<u8>,
+}
+
+/// Why nothing more is read, beside the end of it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    #[error("a line is longer than {} MiB", MOST_LINE >> 20)]
+    TooLong,
+    #[error("it needs {0}, which this version does not know")]
+    Needs(String),
+    #[error("what it sent is damaged: {0}")]
+    Read(#[from] io::Error),
+}
+
+impl<R: BufRead> Incoming<R> {
+    pub(super) fn new(from: R) -> io::Result<Self> {
+        let mut decoder = Decoder::with_buffer(from)?;
+        decoder.window_log_max(WINDOW_LOG)?;
+        Ok(Self {
+            text: BufReader::with_capacity(64 << 10, decoder),
+            line: Vec::new(),
+        })
+    }
+
+    /// The next update; `None` at the end. Lines of kinds that this version does not know are passed over.
+    pub(super) fn next(&mut self) -> Result<Option<Update>, Broken> {
+        loop {
+            self.line.clear();
+            let read = (&mut self.text)
+                .take(MOST_LINE)
+                .read_until(b'\n', &mut self.line)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if self.line.last() != Some(&b'\n') {
+                // Cut by the end of the connection, or by the bound.
+                let is_cut = (self.line.len() as u64) < MOST_LINE;
+                return if is_cut {
+                    Ok(None)
+                } else {
+                    Err(Broken::TooLong)
+                };
+            }
+            let text = harmless_json(&self.line);
+            match serde_json::from_slice::<Line>(&text).map(update) {
+                Ok(Some(Update::Hello(hello))) => {
+                    if let Some(needs) = hello.requires.first() {
+                        return Err(Broken::Needs(needs.chars().take(60).collect()));
+                    }
+                    return Ok(Some(Update::Hello(hello)));
+                }
+                Ok(Some(update)) => return Ok(Some(update)),
+                Ok(None) => {}
+                Err(error) => tracing::warn!("a line of the far side is left out: {error}"),
+            }
+        }
+    }
+}
+
+fn update(line: Line) -> Option<Update> {
+    if line.from != 0 {
+        return None;
+    }
+    if let Some(hello) = line.hello {
+        Some(Update::Hello(Arc::new(hello)))
+    } else if let Some(frame) = line.frame {
+        Some(Update::Frame(Arc::new(frame)))
+    } else if let Some(event) = line.event {
+        Some(Update::Event(event))
+    } else if let Some(map) = line.map {
+        match map.read() {
+            Ok(map) => Some(Update::Map(Arc::new(map))),
+            Err(error) => {
+                tracing::warn!("a map of the far side is left out: {error}");
+                None
+            }
+        }
+    } else {
+        line.reply?.update()
+    }
+}

@@ -1,0 +1,44 @@
+//! What both sides agree on.
+
+use serde::{Deserialize, Serialize};
+
+use crate::source::Request;
+
+/// What one side of another number cannot be talked to by. Fields and kinds of lines may be added without it: what a
+/// reader does not know it passes over.
+pub const PROTOCOL: u32 = 1;
+
+/// `gputop-agent protocol=1 version=0.1.0`, the first line of a far side that is one.
+pub const GREETING: &str = "gputop-agent protocol=";
+
+/// What may stand before it: a banner, a message of the day.
+pub const MOST_NOISE: usize = 64 << 10;
+
+/// No line is longer, unpacked.
+pub const MOST_LINE: u64 = 16 << 20;
+
+/// No order is longer.
+pub const MOST_ORDER: u64 = 64 << 10;
+
+/// The window of the stream is 256 KiB: what a reader of it holds.
+pub const WINDOW_LOG: u32 = 18;
+
+/// So many frames are sent ahead of what is known to have arrived.
+pub const FRAMES_UNDER_WAY: u64 = 4;
+
+/// A line from here to there: exactly one of these, or nothing known.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Order {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+    /// Frames that have arrived since the connection began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u64>,
+}
+
+/// The greeting of this version.
+pub fn greeting() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!("{GREETING}{PROTOCOL} version={version}\n")
+}

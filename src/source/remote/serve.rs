@@ -1,0 +1,158 @@
+//! The far side: a source's updates written out, orders read in.
+//!
+//! Of frames only the newest is kept while [`FRAMES_UNDER_WAY`] have not been heard of; all else is sent as it comes.
+
+use std::io::{self, BufRead, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+
+use tokio::sync::Notify;
+use zstd::stream::write::Encoder;
+use zstd::zstd_safe::CParameter;
+
+use super::protocol::{FRAMES_UNDER_WAY, MOST_ORDER, Order, WINDOW_LOG, greeting};
+use crate::model::frame::Frame;
+use crate::source::map_line::MapLine;
+use crate::source::reply::Reply;
+use crate::source::stream::Source;
+use crate::source::wire::Line;
+use crate::source::{Request, Update};
+
+/// As recordings.
+const LEVEL: i32 = 3;
+
+/// What has arrived there.
+#[derive(Debug, Default)]
+struct Arrived {
+    frames: AtomicU64,
+    grew: Notify,
+}
+
+/// Writes all that `source` says to `output`, until that is closed or the source ends; obeys `input`, and calls `at_end`
+/// when it ends, from a thread of its own.
+///
+/// # Errors
+/// When nothing can be written, or no thread can be had.
+pub async fn serve(
+    mut source: Source,
+    input: impl BufRead + Send + 'static,
+    mut output: impl Write,
+    at_end: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let arrived = Arc::new(Arrived::default());
+    let (requests, told) = (source.requests(), Arc::clone(&arrived));
+    std::thread::Builder::new()
+        .name("orders".into())
+        .spawn(move || {
+            obey(input, &requests, &told);
+            at_end();
+        })?;
+    output.write_all(greeting().as_bytes())?;
+    output.flush()?;
+    let mut encoder = Encoder::new(output, LEVEL)?;
+    encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
+    let mut frames = Frames::default();
+    loop {
+        let update = tokio::select! {
+            update = source.next() => match update {
+                None => break,
+                update => update,
+            },
+            () = arrived.grew.notified() => None,
+        };
+        let mut wrote = false;
+        let more = std::iter::from_fn(|| source.try_next());
+        for update in update.into_iter().chain(more) {
+            if let Update::Frame(frame) = update {
+                frames.newest = Some(frame);
+            } else if let Some(line) = line(update)? {
+                // What was told before it comes before it, where there is room.
+                frames.write(&mut encoder, &arrived)?;
+                write(&mut encoder, &line)?;
+                wrote = true;
+            }
+        }
+        if frames.write(&mut encoder, &arrived)? || wrote {
+            encoder.flush()?;
+        }
+    }
+    encoder.finish()?.flush()
+}
+
+/// The frames that are to be sent, which is the newest, and that were.
+#[derive(Default)]
+struct Frames {
+    newest: Option<Arc<Frame>>,
+    sent: u64,
+}
+
+impl Frames {
+    /// Whether there was one, and room for it.
+    fn write(&mut self, to: &mut impl Write, arrived: &Arrived) -> io::Result<bool> {
+        let arrived = arrived.frames.load(Ordering::Acquire).min(self.sent);
+        if self.sent - arrived >= FRAMES_UNDER_WAY {
+            return Ok(false);
+        }
+        let Some(frame) = self.newest.take() else {
+            return Ok(false);
+        };
+        self.sent += 1;
+        let line = Line {
+            frame: Some(&*frame),
+            ..Line::default()
+        };
+        write(to, &line)?;
+        Ok(true)
+    }
+}
+
+/// Everything but frames, which are written without being cloned. Nothing for what no living host says.
+fn line(update: Update) -> io::Result<Option<Line>> {
+    let empty = Line::default();
+    Ok(match update {
+        Update::Hello(hello) => Some(Line {
+            hello: Some((*hello).clone()),
+            ..empty
+        }),
+        Update::Event(event) => Some(Line {
+            event: Some(event),
+            ..empty
+        }),
+        Update::Map(map) => Some(Line {
+            map: Some(MapLine::new(&map)?),
+            ..empty
+        }),
+        update => Reply::of(update).map(|reply| Line {
+            reply: Some(Box::new(reply)),
+            ..empty
+        }),
+    })
+}
+
+fn write<F: serde::Serialize>(to: &mut impl Write, line: &Line<F>) -> io::Result<()> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    to.write_all(&text)
+}
+
+/// Until the input ends. Orders of kinds that this version does not know are passed over.
+fn obey(mut input: impl BufRead, requests: &mpsc::Sender<Request>, arrived: &Arrived) {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut input).take(MOST_ORDER).read_until(b'\n', &mut line) {
+            Ok(1..) if line.last() == Some(&b'\n') => {}
+            _ => return,
+        }
+        let Ok(order) = serde_json::from_slice::<Order>(&line) else {
+            continue;
+        };
+        if let Some(frames) = order.frames {
+            arrived.frames.store(frames, Ordering::Release);
+            arrived.grew.notify_one();
+        }
+        if let Some(request) = order.request {
+            let _ = requests.send(request);
+        }
+    }
+}

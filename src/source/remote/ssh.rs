@@ -1,0 +1,108 @@
+//! The system's ssh, as it is called: the user's configuration, keys and jumps are ssh's own business.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A host as ssh takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ssh {
+    /// `host` or `user@host`.
+    pub host: String,
+    pub port: Option<u16>,
+}
+
+/// A connection that several calls of ssh share, so that whoever has to answer a question answers it once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
+    /// ssh's ControlPath.
+    pub socket: PathBuf,
+}
+
+/// A far side that answers no more is noticed within a quarter of a minute, also where packets vanish.
+const ALIVE: [&str; 3] = [
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "ConnectTimeout=15",
+];
+/// How long the shared connection stays behind the last that used it.
+const PERSIST: &str = "ControlPersist=60";
+
+impl Ssh {
+    /// For a person in front of a terminal: ssh asks what it has to ask.
+    pub fn asking(&self, shared: Option<&Shared>, remote: &str) -> Command {
+        self.command(shared, &[], remote)
+    }
+
+    /// Behind a screen: what would have to be asked fails instead.
+    pub fn silent(&self, shared: Option<&Shared>, remote: &str) -> Command {
+        self.command(shared, &["BatchMode=yes"], remote)
+    }
+
+    /// What ssh would do for this host, by its configuration.
+    pub fn configuration(&self) -> Command {
+        let mut command = Command::new("ssh");
+        command.arg("-G");
+        self.end(&mut command);
+        command
+    }
+
+    fn command(&self, shared: Option<&Shared>, options: &[&str], remote: &str) -> Command {
+        let mut command = Command::new("ssh");
+        // No terminal there, nothing of this host's screen or keys.
+        command.args(["-T", "-x", "-a"]);
+        for option in ALIVE.iter().chain(options) {
+            command.args(["-o", option]);
+        }
+        if let Some(shared) = shared {
+            let socket = format!("ControlPath={}", shared.socket.display());
+            command.args(["-o", "ControlMaster=auto", "-o", PERSIST, "-o", &socket]);
+        }
+        self.end(&mut command);
+        command.arg(remote);
+        command
+    }
+
+    fn end(&self, command: &mut Command) {
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        command.args(["--", &self.host]);
+    }
+}
+
+/// Where an agent may be there, the one that was copied there first. For `sh`, between single quotes.
+fn places() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "\"$HOME/.cache/gputop/{version}/gputop\" gputop \"$HOME/.local/bin/gputop\" \"$HOME/.cargo/bin/gputop\""
+    )
+}
+
+/// Becomes the agent; 127 where there is none. Whatever shell it is that gets this, `sh` runs it.
+pub(super) fn agent(arguments: &str) -> String {
+    let places = places();
+    format!(
+        "sh -c 'for g in {places}; do p=$(command -v \"$g\" 2>/dev/null) && exec \"$p\" agent{arguments}; done; \
+         echo \"gputop is not installed there\" >&2; exit 127'"
+    )
+}
+
+/// Says whether there is an agent, and on what machine: `gputop-at PATH` or `gputop-none Linux x86_64`.
+pub fn look() -> String {
+    let places = places();
+    format!(
+        "sh -c 'for g in {places}; do p=$(command -v \"$g\" 2>/dev/null) && echo \"gputop-at $p\" && exit 0; done; \
+         echo \"gputop-none $(uname -sm)\"'"
+    )
+}
+
+/// Takes a program of so many bytes from its input and puts it where [`agent`] looks first, if it runs there. A half
+/// copy is never in its place.
+pub fn install(bytes: u64) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "sh -c 'umask 077; d=\"$HOME/.cache/gputop/{version}\"; n=\"$d/.new.$$\"; mkdir -p \"$d\" && cat > \"$n\" && \
+         [ \"$(wc -c < \"$n\")\" -eq {bytes} ] && chmod 700 \"$n\" && \"$n\" --version >/dev/null && \
+         mv -f \"$n\" \"$d/gputop\" || {{ rm -f \"$n\"; exit 1; }}'"
+    )
+}

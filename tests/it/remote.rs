@@ -1,0 +1,217 @@
+//! Another host behind a command: what it shows, and what becomes of it when the command ends, hangs or lies.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{self, Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until};
+use crate::tables::gpu_shows;
+use crate::terminal::Terminal;
+
+const GPUTOP: &str = env!("CARGO_BIN_EXE_gputop");
+const F9: &str = "\x1b[20~";
+const ENTER: &str = "\r";
+
+/// A command that is an agent and writes its PID to this file first.
+fn agent_of(file: &tempfile::TempDir, more: &str) -> String {
+    let pid = file.path().join("pid");
+    format!("via:echo $$ > {}; exec {GPUTOP} agent{more}", pid.display())
+}
+
+fn pid(file: &tempfile::TempDir) -> Option<Pid> {
+    let text = std::fs::read_to_string(file.path().join("pid")).ok()?;
+    Some(Pid::from_raw(text.trim().parse().ok()?))
+}
+
+fn wait_sm(terminal: &Terminal, sm: &str) {
+    let shown = |screen: &vt100::Screen| gpu_shows(screen, "0", &[("SM%", sm)]);
+    terminal.wait_for(shown, &format!("SM% {sm}"));
+}
+
+fn is_gone(pid: Pid) -> bool {
+    kill(pid, None).is_err()
+}
+
+#[test]
+fn a_host_behind_a_command_is_shown_as_this_one_is() {
+    let process = RealProcess::start("train");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\nsm = 37\n{}",
+        on_gpu(0, &process, "used = \"1 GiB\"")
+    ));
+    let file = tempfile::tempdir().unwrap();
+    let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
+    wait_sm(&terminal, "37");
+    fake.replace(&format!(
+        "[[gpu]]\nsm = 38\n{}",
+        on_gpu(0, &process, "used = \"1 GiB\"")
+    ));
+    wait_sm(&terminal, "38");
+    if is_host() {
+        // What is asked for is answered from there.
+        terminal.wait_text("train");
+        terminal.send(&format!("\t{ENTER}"));
+        terminal.wait_text(&format!("{}", process.pid()));
+        terminal.wait_text("cgroup");
+        terminal.send("q");
+    }
+    let agent = pid(&file).unwrap();
+    assert!(!is_gone(agent));
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    wait_until("the agent's end", || is_gone(agent));
+}
+
+#[test]
+fn what_a_login_shell_says_first_is_passed_over() {
+    let fake = FakeNvml::new("[[gpu]]\nsm = 41\n");
+    let via = format!("via:printf 'Welcome to node 7\\n$ '; echo bad >&2; exec {GPUTOP} agent");
+    let terminal = dashboard(&fake).args([via]).start();
+    wait_sm(&terminal, "41");
+}
+
+#[test]
+fn a_link_that_ends_leaves_what_was_known_and_comes_back_by_itself() {
+    let fake = FakeNvml::new("[[gpu]]\nsm = 51\n");
+    let file = tempfile::tempdir().unwrap();
+    let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
+    wait_sm(&terminal, "51");
+    let first = pid(&file).unwrap();
+    fake.replace("[[gpu]]\nsm = 52\n");
+    wait_sm(&terminal, "52");
+    kill(first, Signal::SIGKILL).unwrap();
+    terminal.wait_text("no link");
+    terminal.wait_text("What is shown is old: the link is lost");
+    assert!(gpu_shows(&terminal.screen(), "0", &[("SM%", "52")]));
+    fake.replace("[[gpu]]\nsm = 53\n");
+    wait_sm(&terminal, "53");
+    terminal.wait_text("live");
+    assert_ne!(pid(&file).unwrap(), first);
+}
+
+#[test]
+fn a_far_side_that_hangs_is_silent_and_heard_again() {
+    let fake = FakeNvml::new("[[gpu]]\nsm = 61\n");
+    let file = tempfile::tempdir().unwrap();
+    let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
+    wait_sm(&terminal, "61");
+    let agent = pid(&file).unwrap();
+    kill(agent, Signal::SIGSTOP).unwrap();
+    terminal.wait_text("silent");
+    // Keys work all the same.
+    terminal.send("?");
+    terminal.wait_text("Help: ");
+    terminal.send("\x1b");
+    kill(agent, Signal::SIGCONT).unwrap();
+    terminal.wait_text("live");
+}
+
+#[test]
+fn an_agent_ends_with_whoever_asked_also_when_that_is_killed() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let file = tempfile::tempdir().unwrap();
+    let recording = file.path().join("x.gpt.zst");
+    let mut near = command(&fake, ["record", "-o"]);
+    near.arg(&recording).arg(agent_of(&file, ""));
+    let mut near = Guarded(near.stderr(Stdio::null()).spawn().unwrap());
+    wait_until("a recording", || recording.exists());
+    let agent = pid(&file).unwrap();
+    assert!(!is_gone(agent));
+    near.0.kill().unwrap();
+    wait_until("the agent's end", || is_gone(agent));
+}
+
+#[test]
+fn a_far_host_is_recorded_and_what_is_recorded_plays() {
+    let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
+    let file = tempfile::tempdir().unwrap();
+    let recording = file.path().join("x.gpt.zst");
+    let mut record = command(
+        &fake,
+        ["record", "--for", "3s", "--interval", "250ms", "-o"],
+    );
+    let output = record
+        .arg(&recording)
+        .arg(agent_of(&file, ""))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    if machine::has("zstd") {
+        let text = Command::new("zstd")
+            .arg("-dc")
+            .arg(&recording)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(text.stdout).unwrap();
+        assert!(text.contains("\"sm\":71"), "{text:.200}");
+    }
+}
+
+#[test]
+fn what_is_no_agent_is_told_in_its_own_last_words() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    for (via, sentence) in [
+        (
+            "via:echo no such pod >&2; exit 1",
+            "nothing to record: no such pod",
+        ),
+        (
+            "via:exit 3",
+            "nothing to record: the far side ended with exit code 3",
+        ),
+        ("via:exit 0", "nothing to record: the far side ended"),
+        (
+            "via:echo 'Account \u{1b}[31mdisabled.'",
+            "nothing to record: Account ^[[31mdisabled.",
+        ),
+        (
+            "via:echo gputop-agent protocol=7 version=9.9",
+            "nothing to record: gputop 9.9 there speaks another protocol than 0.1.0 here: one of them is old",
+        ),
+        (
+            "via:echo gputop-agent protocol=1 version=0.1.0; echo this is no stream",
+            "nothing to record: what it sent is damaged: Unknown frame descriptor",
+        ),
+    ] {
+        machine::run(&fake, ["record", via]).assert_refused(2, sentence);
+    }
+    machine::run(&fake, ["record", "via:"]).assert_refused(
+        2,
+        "`via:` wants a command behind it: `via:kubectl exec -i POD -- gputop agent`",
+    );
+}
+
+#[test]
+fn far_processes_get_no_signal_unless_it_was_allowed() {
+    if !is_host() {
+        return;
+    }
+    let mut process = RealProcess::start("train");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\n{}",
+        on_gpu(0, &process, "used = \"1 GiB\"")
+    ));
+    let file = tempfile::tempdir().unwrap();
+    let terminal = dashboard(&fake).args([agent_of(&file, "")]).start();
+    terminal.wait_text("train");
+    terminal.send(&format!("\t{F9}"));
+    terminal.wait_text("--allow-signals");
+    drop(terminal);
+
+    // The agent refuses by itself: a near side that says otherwise changes nothing there.
+    let dashboard = dashboard(&fake).args(["--allow-signals"]);
+    let terminal = dashboard
+        .args([agent_of(&file, " --allow-signals")])
+        .start();
+    terminal.wait_text("train");
+    terminal.send(&format!("\t{F9}"));
+    terminal.wait_text("15 TERM");
+    terminal.send(ENTER);
+    terminal.wait_text("Send TERM to");
+    terminal.send("y");
+    terminal.wait_text("TERM delivered to");
+    assert_eq!(process.wait().signal(), Some(15));
+}

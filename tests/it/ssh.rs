@@ -1,0 +1,181 @@
+//! Hosts over a real sshd, with the real ssh: found, refused, without gputop, cut off.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{gputop, wait_until};
+use crate::sshd::{self, Sshd};
+use crate::tables::gpu_shows;
+use crate::terminal::Terminal;
+
+fn wait_sm(terminal: &Terminal, sm: &str) {
+    let shown = |screen: &vt100::Screen| gpu_shows(screen, "0", &[("SM%", sm)]);
+    terminal.wait_for(shown, &format!("SM% {sm}"));
+}
+
+/// What `gputop record` says of a host that cannot be recorded.
+fn refusal(sshd: &Sshd, args: &[&str]) -> (Option<i32>, String) {
+    let output = gputop([&["record"], args].concat())
+        .envs(sshd.near())
+        .output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[test]
+fn a_host_of_the_users_configuration_is_shown_and_survives_a_cut() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let sshd = Sshd::start(&fake, "");
+    sshd.install();
+    let terminal = sshd.dashboard().args(["far"]).start();
+    wait_sm(&terminal, "31");
+    for connection in sshd.connections() {
+        kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
+    }
+    terminal.wait_text("no link");
+    fake.replace("[[gpu]]\nsm = 32\n");
+    wait_sm(&terminal, "32");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+}
+
+#[test]
+fn a_host_behind_another_and_one_whose_shell_talks_are_reached() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 33\n");
+    let banner = tempfile::NamedTempFile::new().unwrap();
+    fs::write(banner.path(), "All use is monitored.\n").unwrap();
+    let sshd = Sshd::start(&fake, &format!("Banner {}", banner.path().display()));
+    sshd.install();
+    let inner = format!(
+        "Host inner\n HostName 127.0.0.1\n Port {}\n ProxyCommand /usr/bin/ssh -F {} -W %h:%p far\n",
+        sshd.port(),
+        sshd.at("ssh.conf").display()
+    );
+    sshd.write_client(&inner);
+    let terminal = sshd.dashboard().args(["inner"]).start();
+    wait_sm(&terminal, "33");
+}
+
+#[test]
+fn a_forced_command_that_is_an_agent_is_all_it_takes() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 34\n");
+    let forced = format!("ForceCommand {} agent", env!("CARGO_BIN_EXE_gputop"));
+    let sshd = Sshd::start(&fake, &forced);
+    let terminal = sshd.dashboard().args(["far"]).start();
+    wait_sm(&terminal, "34");
+}
+
+#[test]
+fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 35\n");
+    let sshd = Sshd::start(&fake, "");
+    let copy = sshd
+        .at("home/.cache/gputop")
+        .join(env!("CARGO_PKG_VERSION"))
+        .join("gputop");
+    let (code, said) = refusal(&sshd, &["--no-push", "far"]);
+    assert_eq!((code, copy.exists()), (Some(2), false), "{said}");
+    assert!(
+        said.ends_with(
+            "there is no gputop on far: install it there, or `gputop --push far` copies this one\n"
+        ),
+        "{said}"
+    );
+    // On a terminal it is offered.
+    let terminal = sshd.dashboard().args(["far"]).start();
+    terminal.wait_text("there is no gputop on far. Copy this one");
+    terminal.send("n\n");
+    assert_eq!(terminal.wait_exit().exit_code(), 2);
+    assert!(!copy.exists());
+    let terminal = sshd.dashboard().args(["--push", "far"]).start();
+    wait_sm(&terminal, "35");
+    drop(terminal);
+    let sizes = [copy.as_path(), env!("CARGO_BIN_EXE_gputop").as_ref()]
+        .map(|path| fs::metadata(path).unwrap().len());
+    assert_eq!(sizes[0], sizes[1]);
+    // Nothing half done lies beside it.
+    assert_eq!(fs::read_dir(copy.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_copy_that_does_not_fit_there_is_told_and_leaves_nothing() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let sshd = Sshd::start(&fake, "");
+    // A home that is a file has no room for a folder, whoever asks.
+    fs::remove_dir(sshd.at("home")).unwrap();
+    fs::write(sshd.at("home"), "").unwrap();
+    let (code, said) = refusal(&sshd, &["--push", "far"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("gputop could not be copied to far"), "{said}");
+}
+
+#[test]
+fn who_is_not_let_in_or_not_known_is_told_by_ssh_itself() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let sshd = Sshd::start(&fake, "");
+    sshd.install();
+    fs::write(sshd.at("authorized"), "").unwrap();
+    let (code, said) = refusal(&sshd, &["far"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("Permission denied"), "{said}");
+    assert!(
+        said.ends_with("gputop: ssh to far ended with exit code 255\n"),
+        "{said}"
+    );
+    fs::write(sshd.at("known"), "").unwrap();
+    let (_, said) = refusal(&sshd, &["far"]);
+    assert!(said.contains("Host key verification failed"), "{said}");
+    let (_, said) = refusal(&sshd, &["127.0.0.1:1"]);
+    assert!(said.contains("Connection refused"), "{said}");
+}
+
+#[test]
+fn the_far_agent_ends_also_when_the_near_side_is_killed() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 36\n");
+    let sshd = Sshd::start(&fake, "");
+    sshd.install();
+    let terminal = sshd.dashboard().args(["far"]).start();
+    wait_sm(&terminal, "36");
+    let home = format!("HOME={}", sshd.at("home").display());
+    let agents = || {
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        pids.filter(|pid| {
+            let read = |name: &str| fs::read(pid.path().join(name)).unwrap_or_default();
+            let is_agent = read("cmdline")
+                .split(|byte| *byte == 0)
+                .any(|word| word == b"agent");
+            is_agent && String::from_utf8_lossy(&read("environ")).contains(&home)
+        })
+        .count()
+    };
+    assert_eq!(agents(), 1);
+    terminal.signal(Signal::SIGKILL);
+    wait_until("the agent's end", || agents() == 0);
+}

@@ -1,0 +1,183 @@
+//! A real sshd on loopback, with keys, configuration and a home of its own, and a client that knows it under a name.
+#![allow(clippy::print_stdout)]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::wait_until;
+use crate::terminal::Launch;
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// The server, its files, and the client's.
+pub struct Sshd {
+    server: Child,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+/// Whether a server and a client can be run here. A test does without, unless nothing may be skipped.
+pub fn is_here() -> bool {
+    let is_here = Path::new(SSHD).exists() && Command::new("ssh").arg("-V").output().is_ok();
+    assert!(
+        is_here || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
+        "sshd or ssh is not here, and nothing may be skipped"
+    );
+    if !is_here {
+        println!("skipped: sshd is not here");
+    }
+    is_here
+}
+
+fn ssh_keygen(file: &Path) {
+    let mut command = Command::new("ssh-keygen");
+    command
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(file);
+    assert!(command.status().unwrap().success());
+}
+
+fn write(path: PathBuf, text: &str, mode: u32) {
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+impl Sshd {
+    /// With further lines of its configuration. Its users see that machine.
+    pub fn start(fake: &FakeNvml, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        ssh_keygen(&at("host"));
+        ssh_keygen(&at("user"));
+        fs::copy(at("user.pub"), at("authorized")).unwrap();
+        for name in ["home", "bin", "client"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        // Where sshd, run by root, wants to lock itself in.
+        if nix::unistd::geteuid().is_root() {
+            fs::create_dir_all("/run/sshd").unwrap();
+        }
+        let port = free_port();
+        let mut environment = format!("HOME={} PATH=/usr/bin:/bin", at("home").display());
+        for (name, value) in fake.env() {
+            environment += &format!(" {name}={}", value.to_string_lossy());
+        }
+        let configuration = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {host}\nPidFile none\nAuthorizedKeysFile {authorized}\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\nStrictModes no\n\
+             PermitRootLogin yes\nSetEnv {environment}\n{more}\n",
+            host = at("host").display(),
+            authorized = at("authorized").display(),
+        );
+        write(at("sshd.conf"), &configuration, 0o600);
+        let mut server = Command::new(SSHD);
+        server.args(["-D", "-e", "-f"]).arg(at("sshd.conf"));
+        server.stderr(fs::File::create(at("sshd.log")).unwrap());
+        let server = server.stdin(Stdio::null()).spawn().unwrap();
+        let sshd = Self {
+            server,
+            folder,
+            port,
+        };
+        sshd.write_client("");
+        wait_until("sshd", || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        sshd
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The client's configuration: the host `far`, and these further lines. It reads nothing else, since `ssh` is here a
+    /// script that says so.
+    pub fn write_client(&self, more: &str) {
+        let key = fs::read_to_string(self.at("host.pub")).unwrap();
+        write(
+            self.at("known"),
+            &format!("[127.0.0.1]:{} {key}", self.port),
+            0o600,
+        );
+        let configuration = format!(
+            "{more}\nHost far\n HostName 127.0.0.1\n Port {}\n\nHost *\n IdentityFile {}\n IdentitiesOnly yes\n\
+             \x20UserKnownHostsFile {}\n GlobalKnownHostsFile none\n StrictHostKeyChecking yes\n LogLevel ERROR\n",
+            self.port,
+            self.at("user").display(),
+            self.at("known").display(),
+        );
+        write(self.at("ssh.conf"), &configuration, 0o600);
+        let script = format!(
+            "#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n",
+            self.at("ssh.conf").display()
+        );
+        write(self.at("client/ssh"), &script, 0o755);
+    }
+
+    /// Puts the product where the far side's shell finds it.
+    pub fn install(&self) {
+        let folder = self.at("home/.local/bin");
+        fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gputop"), folder.join("gputop")).unwrap();
+    }
+
+    /// What a near side needs to find this client, and a place for its sockets.
+    pub fn near(&self) -> [(&'static str, std::ffi::OsString); 2] {
+        let path = format!("{}:/usr/bin:/bin", self.at("client").display());
+        // A short path: sockets have little room.
+        let runtime = self.at("r");
+        fs::create_dir_all(&runtime).unwrap();
+        [("PATH", path.into()), ("XDG_RUNTIME_DIR", runtime.into())]
+    }
+
+    /// The dashboard of that far host.
+    pub fn dashboard(&self) -> Launch {
+        Launch::gputop()
+            .envs(self.near())
+            .env("TZ", "UTC")
+            .args(["--interval", "250ms"])
+            .size(40, 120)
+    }
+
+    /// The processes of this user that the server serves connections with.
+    pub fn connections(&self) -> Vec<u32> {
+        children(self.server.id())
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        // Shared connections stay for a minute by themselves.
+        for connection in self.connections() {
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(connection.cast_signed()),
+                nix::sys::signal::Signal::SIGKILL,
+            );
+        }
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}

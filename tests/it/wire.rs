@@ -1,0 +1,279 @@
+//! What goes between two machines: the same updates come out, few bytes carry them, and whatever else comes in breaks
+//! nothing.
+#![allow(clippy::print_stdout)]
+
+use std::io::{BufReader, Cursor};
+use std::path::Path;
+use std::sync::Arc;
+
+use gputop::model::event::Event;
+use gputop::model::link::Link;
+use gputop::model::log::LogView;
+use gputop::model::pool::PoolMap;
+use gputop::model::process::ProcessKey;
+use gputop::model::reading::{Missing, Reading, Reason};
+use gputop::model::signal::{Signal, Signalled};
+use gputop::model::stack::PythonStack;
+use gputop::model::units::{Millis, Mono, Pid, StartTicks};
+use gputop::source::Update;
+use gputop::source::remote::serve::serve;
+use gputop::source::remote::{self, Connection, Target};
+use gputop::source::stream::stream;
+use proptest::prelude::*;
+
+use crate::day::{self, Day};
+use crate::training::Trainer;
+
+/// As if all had arrived as soon as it was sent.
+const ALL_ARRIVED: &str = "{\"frames\":1000000}\n{\"later\":1}\nnot JSON\n";
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// What an agent writes when a source tells these, one after the other.
+fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
+    let (feed, _requests, source) = stream();
+    let mut output = Vec::new();
+    let telling = async {
+        for update in updates {
+            feed.push(update);
+            // Until it was taken.
+            for _ in 0..4 {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(feed);
+    };
+    let input = BufReader::new(Cursor::new(ALL_ARRIVED));
+    let serving = serve(source, input, &mut output, || {});
+    runtime()
+        .block_on(async { tokio::join!(telling, serving).1 })
+        .unwrap();
+    output
+}
+
+/// What a near side makes of what is in this file, until the link is lost; and why it was.
+fn read(file: &Path) -> (Vec<Update>, String) {
+    let connection = Connection {
+        target: Target::Via(format!("cat {}", file.display())),
+        interval: Millis(1_000),
+        allow_signals: false,
+        shared: None,
+    };
+    let mut source = remote::start(connection).unwrap();
+    runtime().block_on(async {
+        let mut updates = Vec::new();
+        loop {
+            match source.next().await.unwrap() {
+                Update::Link(Link::Lost { why, .. }) => return (updates, why),
+                Update::Link(_) => {}
+                update => updates.push(update),
+            }
+        }
+    })
+}
+
+fn read_bytes(bytes: &[u8]) -> (Vec<Update>, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    read(file.path())
+}
+
+fn key() -> ProcessKey {
+    ProcessKey {
+        pid: Pid(418),
+        start: StartTicks(7),
+    }
+}
+
+/// One of each kind.
+fn all_kinds() -> Vec<Update> {
+    let why = || Missing::new(Reason::Denied, "of another user");
+    let mut day = Day::new();
+    let map = Trainer::new(0).map(Mono(90_412));
+    vec![
+        Update::Hello(Arc::new(day::hello())),
+        Update::Frame(Arc::new(day.next().clone())),
+        Update::Event(Event {
+            seq: 7,
+            ..Event::default()
+        }),
+        Update::Map(Arc::new(map)),
+        Update::Detail(key(), Box::new(Ok(Default::default()))),
+        Update::Detail(key(), Box::new(Err(why()))),
+        Update::Stacks(key(), Arc::new(Ok(PythonStack::default()))),
+        Update::Stacks(key(), Arc::new(Err(why()))),
+        Update::Log(Arc::new(LogView {
+            process: key(),
+            text: Reading::Value("step 1\nstep 2\n".into()),
+            errors: vec![1],
+            ..LogView::default()
+        })),
+        Update::Watched(key(), Ok("train.log".into())),
+        Update::Watched(key(), Err(why())),
+        Update::Signalled(Signalled {
+            signal: Signal::Term,
+            outcomes: vec![(key(), Ok(())), (key(), Err(why()))],
+        }),
+        Update::Notice("a sentence".into()),
+    ]
+}
+
+#[test]
+fn what_is_told_there_is_told_here() {
+    let told = all_kinds();
+    let (heard, why) = read_bytes(&written(told.clone()));
+    assert_eq!(why, "the far side ended");
+    assert_eq!(heard.len(), told.len());
+    assert_same(&heard, &told);
+    // Of maps only the newest counts, so this one goes by itself.
+    let no_map = [Update::NoMap(
+        (key(), 3),
+        Missing::new(Reason::Denied, "of another user"),
+    )];
+    assert_same(&read_bytes(&written(no_map.clone())).0, &no_map);
+}
+
+/// Without filling a terminal where they are not.
+#[track_caller]
+fn assert_same(heard: &[Update], told: &[Update]) {
+    for (one, other) in heard.iter().zip(told) {
+        let (one, other) = (format!("{one:?}"), format!("{other:?}"));
+        assert!(one == other, "{one:.300}\n{other:.300}");
+    }
+}
+
+#[test]
+fn eight_gpus_and_sixty_four_processes_take_less_than_10_kilobytes_a_second() {
+    let mut day = Day::new();
+    let frames = 200;
+    let one = written([Update::Frame(Arc::new(day.next().clone()))]).len();
+    let more = (0..frames).map(|_| Update::Frame(Arc::new(day.next().clone())));
+    let all = written(
+        std::iter::once(Update::Hello(Arc::new(day::hello()))).chain(more.collect::<Vec<_>>()),
+    );
+    let each = (all.len() - one) / frames;
+    println!("{one} bytes for the first frame, {each} for each that follows");
+    assert!(each <= 10_000, "{each} bytes a frame");
+}
+
+/// Every second another one, of a process with ten thousand blocks.
+#[test]
+fn a_large_map_that_is_open_takes_less_than_60_kilobytes_a_second() {
+    let mut trainers: Vec<Trainer> = (0..7).map(Trainer::new).collect();
+    let mut map = |second: u64| {
+        let maps = trainers
+            .iter_mut()
+            .map(|trainer| trainer.map(Mono(second * 1_000)));
+        let segments = maps.flat_map(|map| map.segments).collect();
+        PoolMap {
+            process: key(),
+            at: Mono(second * 1_000),
+            exact: true,
+            segments,
+            ..PoolMap::default()
+        }
+    };
+    let blocks: usize = map(0)
+        .segments
+        .iter()
+        .map(|segment| segment.blocks.len())
+        .sum();
+    let maps: Vec<Update> = (0..20)
+        .map(|second| Update::Map(Arc::new(map(second))))
+        .collect();
+    let one = written(maps.iter().take(1).cloned()).len();
+    let each = (written(maps.clone()).len() - one) / (maps.len() - 1);
+    println!("{blocks} blocks: {each} bytes a map");
+    assert!(blocks >= 10_000, "{blocks}");
+    assert!(each <= 60_000, "{each} bytes a map of {blocks} blocks");
+}
+
+#[test]
+fn a_host_that_tells_control_characters_puts_none_on_the_screen() {
+    let mut day = Day::new();
+    let mut frame = day.next().clone();
+    frame.gpus[0].name = "H200\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}".into();
+    let (heard, _) = read_bytes(&written([Update::Frame(Arc::new(frame))]));
+    let [Update::Frame(frame)] = heard.as_slice() else {
+        panic!("{heard:?}");
+    };
+    assert_eq!(frame.gpus[0].name, r"H200^[]0;owned^G\u{9b}2J\u{202e}");
+}
+
+#[test]
+fn cut_off_anywhere_it_tells_what_came_whole() {
+    let told = all_kinds();
+    let bytes = written(told.clone());
+    for cut in (0..bytes.len()).step_by(bytes.len() / 40) {
+        let (heard, why) = read_bytes(&bytes[..cut]);
+        assert!(heard.len() <= told.len(), "{why}");
+        assert_same(&heard, &told);
+    }
+}
+
+#[test]
+fn a_line_without_end_is_given_up_and_costs_no_memory() {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+    let window = zstd::zstd_safe::CParameter::WindowLog(18);
+    encoder.set_parameter(window).unwrap();
+    std::io::Write::write_all(&mut encoder, b"{\"reply\":{\"notice\":\"").unwrap();
+    std::io::copy(
+        &mut std::io::Read::take(std::io::repeat(b'y'), 100 << 20),
+        &mut encoder,
+    )
+    .unwrap();
+    let greeting = gputop::source::remote::protocol::greeting();
+    let bytes = [greeting.as_bytes(), &encoder.finish().unwrap()].concat();
+    assert!(bytes.len() < 1 << 20);
+    let (heard, why) = read_bytes(&bytes);
+    assert!(heard.is_empty());
+    assert_eq!(why, "a line is longer than 16 MiB");
+}
+
+#[test]
+fn a_window_that_is_larger_than_agreed_is_refused() {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+    let window = zstd::zstd_safe::CParameter::WindowLog(27);
+    encoder.set_parameter(window).unwrap();
+    std::io::copy(
+        &mut std::io::Read::take(std::io::repeat(b'\n'), 1 << 20),
+        &mut encoder,
+    )
+    .unwrap();
+    let greeting = gputop::source::remote::protocol::greeting();
+    let (_, why) = read_bytes(&[greeting.as_bytes(), &encoder.finish().unwrap()].concat());
+    assert!(why.starts_with("what it sent is damaged"), "{why}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever comes, in the stream or instead of it, ends in a reason.
+    #[test]
+    fn noise_breaks_nothing(
+        noise in prop::collection::vec(any::<u8>(), 0..400),
+        at in any::<prop::sample::Index>(),
+        is_packed in any::<bool>(),
+        is_inside in any::<bool>(),
+    ) {
+        let greeting = gputop::source::remote::protocol::greeting();
+        let bytes = if is_packed {
+            let packed = zstd::stream::encode_all(noise.as_slice(), 1).unwrap();
+            [greeting.as_bytes(), &packed].concat()
+        } else if is_inside {
+            let mut bytes = written(all_kinds().into_iter().take(1));
+            let at = at.index(bytes.len());
+            bytes.splice(at..at, noise);
+            bytes
+        } else {
+            noise
+        };
+        let (_, why) = read_bytes(&bytes);
+        prop_assert!(!why.is_empty());
+    }
+}
