@@ -18,7 +18,7 @@ pub enum Link {
         since: Millis,
         /// A clause without a final period, harmless to show.
         why: String,
-        /// When it is tried again.
+        /// When it is tried again; 0 while it is.
         again_in: Millis,
     },
 }

@@ -74,7 +74,7 @@ fn replay_words(recording: &Recording) -> String {
 }
 
 /// What is wrong with the link to a far host, if anything is.
-fn link_words(link: &Link) -> Option<(String, Role)> {
+pub fn link_words(link: &Link) -> Option<(String, Role)> {
     match link {
         Link::Up => None,
         Link::Connecting => Some((" connecting ".into(), Role::Warn)),
@@ -151,10 +151,13 @@ pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
         (Some(reason), _) => format!(
             "What follows is a recording of another machine. Here: {reason} `gputop doctor` says more."
         ),
-        (None, Some(Link::Lost { why, again_in, .. })) => format!(
-            "What is shown is old: the link is lost ({why}). It is tried again in {}.",
-            span_words(*again_in)
-        ),
+        (None, Some(Link::Lost { why, again_in, .. })) => {
+            let again = match again_in.0 {
+                0 => "now".to_owned(),
+                _ => format!("in {}", span_words(*again_in)),
+            };
+            format!("What is shown is old: the link is lost ({why}). It is tried again {again}.")
+        }
         _ => return Vec::new(),
     };
     let mut lines = wrap_words(&text, usize::from(width.saturating_sub(2)).max(20));

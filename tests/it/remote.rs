@@ -86,6 +86,9 @@ fn a_link_that_ends_leaves_what_was_known_and_comes_back_by_itself() {
     terminal.wait_text("no link");
     terminal.wait_text("What is shown is old: the link is lost");
     assert!(gpu_shows(&terminal.screen(), "0", &[("SM%", "52")]));
+    terminal.resize(6, 40);
+    terminal.wait_text("no link");
+    terminal.resize(40, 120);
     fake.replace("[[gpu]]\nsm = 53\n");
     wait_sm(&terminal, "53");
     terminal.wait_text("live");

@@ -121,8 +121,8 @@ impl Far {
 
     fn connect_for_ever(&self, connection: &Connection) {
         let (mut pause, mut lost) = (FIRST_PAUSE, None);
+        self.feed.push(Update::Link(Link::Connecting));
         loop {
-            self.feed.push(Update::Link(Link::Connecting));
             let went = self.connect(connection);
             if went.frames > 0 {
                 pause = FIRST_PAUSE;
@@ -142,14 +142,14 @@ impl Far {
         let until = Instant::now() + pause;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
             self.feed.push(Update::Link(Link::Lost {
                 since: millis(lost.map_or(Duration::ZERO, |lost| lost.elapsed())),
                 why: why.to_owned(),
                 again_in: millis(left),
             }));
+            if left.is_zero() {
+                return false;
+            }
             let step = left.min(Duration::from_secs(1));
             let has_ended = |state: &mut State| !state.has_ended;
             let waited = self.ended.wait_timeout_while(self.state(), step, has_ended);

@@ -172,7 +172,19 @@ fn figures(app: &App, gpu: &Gpu, area: Rect, buffer: &mut Buffer) {
     let text = format!("{source}{used} of {total}G SM {sm} {watts}W {celsius}C");
     let style = theme.style(Role::Text);
     put(buffer, area.x, area.y, &text, area.width, style);
-    put_right(buffer, area.x, area.right(), area.y, &clock, style);
+    // In the place of the clock, which stands still then.
+    let (right, style) = match app.link.as_ref().and_then(chrome::link_words) {
+        Some((words, role)) => (words, theme.style(role)),
+        None => (clock, style),
+    };
+    put_right(
+        buffer,
+        area.x,
+        area.right(),
+        area.y,
+        right.trim_end(),
+        style,
+    );
 }
 
 /// The worst that a pool on the GPU warns of.
@@ -373,11 +385,13 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         return 0;
     }
     let theme = &app.theme;
-    let (source, role) = match &app.recording {
-        Some(recording) if recording.position.paused => (" REPLAY held ", Role::Banner),
-        Some(_) => (" REPLAY ", Role::Banner),
-        None if app.paused => ("held", Role::Warn),
-        None => ("live", Role::Good),
+    let link = app.link.as_ref().and_then(chrome::link_words);
+    let (source, role) = match (&app.recording, &link) {
+        (Some(recording), _) if recording.position.paused => (" REPLAY held ", Role::Banner),
+        (Some(_), _) => (" REPLAY ", Role::Banner),
+        (None, Some((words, role))) => (words.trim(), *role),
+        (None, None) if app.paused => ("held", Role::Warn),
+        (None, None) => ("live", Role::Good),
     };
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");
     let left = put_right(
