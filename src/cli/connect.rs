@@ -68,6 +68,58 @@ pub fn prepare(
     })
 }
 
+/// As [`prepare`] for each. One that cannot be reached keeps its place: the others are watched meanwhile, and it is tried
+/// again. All are looked at at once, then those are asked for that need an answer.
+pub fn prepare_all(
+    targets: Vec<Target>,
+    interval: Millis,
+    args: &FarArgs,
+    allow_signals: bool,
+) -> Vec<Connection> {
+    let is_quiet: Vec<bool> = std::thread::scope(|scope| {
+        let looks = targets.iter().map(|target| {
+            scope.spawn(move || match target {
+                Target::Ssh(ssh) => has_agent(ssh),
+                Target::Via(_) => true,
+            })
+        });
+        let looks: Vec<_> = looks.collect();
+        looks
+            .into_iter()
+            .map(|look| look.join().unwrap_or(false))
+            .collect()
+    });
+    let of_each = targets.into_iter().zip(is_quiet);
+    of_each
+        .map(|(target, is_quiet)| {
+            let plain = |target: &Target| Connection {
+                target: target.clone(),
+                interval,
+                allow_signals,
+                shared: match target {
+                    Target::Ssh(ssh) => share(ssh),
+                    Target::Via(_) => None,
+                },
+            };
+            if is_quiet {
+                return plain(&target);
+            }
+            prepare(target.clone(), interval, args, allow_signals).unwrap_or_else(|why| {
+                say(&format!("gputop: {why}\n"));
+                plain(&target)
+            })
+        })
+        .collect()
+}
+
+/// Whether an agent is there and nothing is asked on the way to it.
+fn has_agent(ssh: &Ssh) -> bool {
+    let mut command = ssh.silent(share(ssh).as_ref(), &look());
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output();
+    output.is_ok_and(|output| seen(&String::from_utf8_lossy(&output.stdout)) == Seen::Agent)
+}
+
 /// Where ssh shares this connection: nowhere when the user's configuration says where, or there is no place.
 fn share(ssh: &Ssh) -> Option<Shared> {
     let output = ssh.configuration().stderr(Stdio::null()).output().ok()?;

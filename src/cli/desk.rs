@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::incidents::{Entry, Store, Uid};
-use crate::tui::incidents::{Desk, Known, Watch};
+use crate::tui::incidents::{Desk, Known};
 use crate::watch::Keep;
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ pub fn serve(keep: Option<Keep>) -> (Desk, Service) {
     let desk = Desk {
         incoming,
         opened,
-        watch: Watch::start(keep),
+        keep,
     };
     (desk, Service { ended })
 }

@@ -60,7 +60,11 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 }
 
 async fn record(args: &Args, settings: &Settings) -> Result<u8> {
-    let mut source = match targets::target(&args.targets, &[])? {
+    let mut targets = targets::targets(&args.targets, None, &[])?;
+    if targets.len() > 1 {
+        bail!("a recording is of one host: one `gputop record` for each");
+    }
+    let mut source = match targets.pop() {
         None => local::start(agent_options(settings.interval))?,
         Some(target) => remote::start(prepare(target, settings.interval, &args.far, false)?)?,
     };

@@ -1,5 +1,7 @@
 //! The words on the command line that are hosts. A typo of a subcommand and the name of a file are told as such.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use color_eyre::Result;
@@ -9,11 +11,15 @@ use crate::model::spelling::nearest;
 use crate::model::text::quoted;
 use crate::source::remote::Target;
 
-/// The one host to watch; `None` for this one.
+/// The hosts to watch; none for this one.
 ///
 /// # Errors
-/// When a word is no host, or there are several.
-pub fn target(words: &[String], subcommands: &[String]) -> Result<Option<Target>> {
+/// When a word is no host, or the file cannot be read.
+pub fn targets(
+    words: &[String],
+    file: Option<&Path>,
+    subcommands: &[String],
+) -> Result<Vec<Target>> {
     // Behind `--` everything is a host.
     let is_forced = std::env::args_os().any(|arg| arg == "--");
     let mut targets = Vec::new();
@@ -23,13 +29,55 @@ pub fn target(words: &[String], subcommands: &[String]) -> Result<Option<Target>
         }
         targets.push(Target::parse(word)?);
     }
-    if targets.len() > 1 {
-        bail!(
-            "this version watches one host at a time: `gputop {}`",
-            words[0]
-        );
+    if let Some(file) = file {
+        targets.extend(listed(file)?);
     }
-    Ok(targets.pop())
+    let mut known = Vec::new();
+    for target in &targets {
+        if known.contains(&target) {
+            bail!("`{}` is named twice", quoted(&target.name()));
+        }
+        known.push(target);
+    }
+    Ok(targets)
+}
+
+/// More is no list of hosts.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// One on each line; what follows a `#` is for people.
+fn listed(file: &Path) -> Result<Vec<Target>> {
+    let name = quoted(&file.to_string_lossy());
+    let read = || -> std::io::Result<String> {
+        let mut text = String::new();
+        File::open(file)?
+            .take(MOST_BYTES)
+            .read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = match read() {
+        Ok(text) => text,
+        Err(error) => bail!("the list of hosts {name} cannot be read: {error}"),
+    };
+    let mut targets = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let word = match line.strip_prefix("via:") {
+            // A command may have a `#` of its own.
+            Some(_) => line.trim(),
+            None => line.split('#').next().unwrap_or_default().trim(),
+        };
+        if word.is_empty() {
+            continue;
+        }
+        match Target::parse(word) {
+            Ok(target) => targets.push(target),
+            Err(error) => bail!("{name}:{number}: {error}"),
+        }
+    }
+    if targets.is_empty() {
+        bail!("the list of hosts {name} names none: one on each line, as ssh takes it");
+    }
+    Ok(targets)
 }
 
 /// Why `word` is more likely something else than a host.

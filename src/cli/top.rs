@@ -1,12 +1,14 @@
 //! `gputop`: the dashboard of this host; without an NVIDIA driver the reason, and the built-in recording.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
+use tokio::runtime::Runtime;
 
-use super::connect::{FarArgs, prepare};
+use super::connect::{FarArgs, prepare, prepare_all};
 use super::settings::{Settings, agent_options, has_terminal, interval_argument};
 use super::{demo, desk, runtime, targets};
 use crate::collect::agent::Options;
@@ -15,18 +17,19 @@ use crate::model::host::Hello;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
 use crate::model::units::Millis;
-use crate::source::remote::{self, Target};
-use crate::source::stream::Source;
+use crate::source::remote::{self, Connection, Target};
 use crate::source::{Update, local};
-use crate::tui::app::App;
-use crate::tui::{self, Left};
+use crate::tui::{self, Host, Left};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Another host, as ssh takes it: [user@]host[:port]; or `via:CMD`, a command that runs `gputop agent`
+    /// Other hosts, as ssh takes them: [user@]host[:port]; or `via:CMD`, a command that runs `gputop agent`
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
+    /// Hosts from a file, one on each line
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
     #[command(flatten)]
     far: FarArgs,
     /// Let signals be sent to processes of a far host
@@ -41,45 +44,89 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let target = targets::target(&args.targets, &super::subcommands())?;
+    let targets = targets::targets(&args.targets, args.hosts.as_deref(), &super::subcommands())?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
-    let mut app = settings.app(None);
-    let mut source = match target {
-        None => local::start(Options {
-            readonly: settings.readonly,
-            ..agent_options(settings.interval)
-        })?,
-        Some(target) => {
-            app.readonly |= !args.allow_signals;
-            app.hello = Arc::new(awaited(&target));
-            remote::start(prepare(
-                target,
-                settings.interval,
-                &args.far,
-                args.allow_signals,
-            )?)?
-        }
+    match <[Target; 1]>::try_from(targets) {
+        Ok([target]) => far(target, args, settings, &runtime),
+        Err(targets) if targets.is_empty() => here(settings, &runtime),
+        Err(targets) => fleet(targets, args, settings, &runtime),
+    }
+}
+
+/// This host; where nothing can be seen on it, why, and the built-in recording.
+fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
+    let source = local::start(Options {
+        readonly: settings.readonly,
+        ..agent_options(settings.interval)
+    })?;
+    let mut host = Host {
+        app: settings.app(None),
+        source,
     };
-    let is_here = args.targets.is_empty();
-    let first = runtime.block_on(first_frame(&mut source, &mut app));
+    let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {
-        if !has_terminal() || !is_here {
+        if !has_terminal() {
             super::say(&format!("gputop: {reason}\n"));
             return Ok(1);
         }
-        drop(source);
+        drop(host.source);
         return demo::show(settings, Some(reason));
     }
+    show_one(host, settings, runtime)
+}
+
+fn far(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
+    let connection = prepare(target, settings.interval, &args.far, args.allow_signals)?;
+    let mut host = host(connection, args, settings)?;
+    let first = runtime.block_on(first_frame(&mut host));
+    if let Some(reason) = first.as_deref().and_then(why_nothing) {
+        super::say(&format!("gputop: {}: {reason}\n", host.app.hello.host));
+        return Ok(1);
+    }
+    show_one(host, settings, runtime)
+}
+
+fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
+    expect_terminal()?;
+    let (desk, service) = desk::serve(settings.keep());
+    let Host { app, source } = host;
+    let left = runtime.block_on(tui::run(app, source, settings.outside(), desk))?;
+    service.finish();
+    Ok(leave(left))
+}
+
+fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
+    expect_terminal()?;
+    let connections = prepare_all(targets, settings.interval, &args.far, args.allow_signals);
+    let hosts = connections.into_iter().map(|connection| {
+        let mut host = host(connection, args, settings)?;
+        host.app.name = Some(host.app.hello.host.clone());
+        Ok(host)
+    });
+    let hosts = hosts.collect::<Result<Vec<Host>>>()?;
+    let (desk, service) = desk::serve(settings.keep());
+    let fleet = settings.app(None);
+    let left = runtime.block_on(tui::run_fleet(hosts, fleet, settings.outside(), desk))?;
+    service.finish();
+    Ok(leave(left))
+}
+
+fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
+    let mut app = settings.app(None);
+    app.readonly |= !args.allow_signals;
+    app.hello = Arc::new(awaited(&connection.target));
+    let source = remote::start(connection)?;
+    Ok(Host { app, source })
+}
+
+fn expect_terminal() -> Result<()> {
     if !has_terminal() {
         bail!(
             "standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording"
         );
     }
-    let (desk, service) = desk::serve(settings.keep());
-    let left = runtime.block_on(tui::run(app, source, settings.outside(), desk))?;
-    service.finish();
-    Ok(leave(left))
+    Ok(())
 }
 
 /// What is known of a host before it says a word: its name.
@@ -91,10 +138,10 @@ fn awaited(target: &Target) -> Hello {
 }
 
 /// Feeds the app until the first frame; `None` when the driver takes too long to wait for.
-async fn first_frame(source: &mut Source, app: &mut App) -> Option<Arc<Frame>> {
+async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        let update = tokio::time::timeout_at(deadline, source.next())
+        let update = tokio::time::timeout_at(deadline, host.source.next())
             .await
             .ok()??;
         let frame = if let Update::Frame(frame) = &update {
@@ -102,7 +149,7 @@ async fn first_frame(source: &mut Source, app: &mut App) -> Option<Arc<Frame>> {
         } else {
             None
         };
-        app.update(update);
+        host.app.update(update);
         if frame.is_some() {
             return frame;
         }

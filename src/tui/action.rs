@@ -27,6 +27,7 @@ pub enum Action {
     Unread,
     Why,
     Incidents,
+    Hosts,
     NextPane,
     NextGpu,
     PreviousGpu,
@@ -197,6 +198,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "incidents",
         "incidents",
         "List all incidents that are known; Enter explains the one under the cursor",
+    ),
+    def(
+        Action::Hosts,
+        "hosts",
+        "hosts",
+        "List the hosts, where several are watched; Enter opens the one under the cursor",
     ),
     def(
         Action::NextPane,

@@ -14,6 +14,7 @@ use super::incidents::Incidents;
 use super::keymap::Keymap;
 use super::pools;
 use super::rows::{Ended, ProcessRow};
+use super::screens::fleet::FleetRow;
 use super::signal_menu::outcome_words;
 use super::stretch::{Stretch, Way};
 use super::tags::Tags;
@@ -97,6 +98,10 @@ pub struct App {
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
     watches: HashMap<(ProcessKey, u32), Watch>,
+    /// What the host is called by whoever watches it; nothing for this one.
+    pub name: Option<String>,
+    /// The rows of the hosts, on the screen that lists them.
+    pub fleet: Vec<FleetRow>,
     /// How the connection to a far host stands; nothing where there is none.
     pub link: Option<Link>,
     /// Set while the source is a recording.
@@ -152,6 +157,8 @@ impl App {
             log: None,
             stacks: Vec::new(),
             watches: HashMap::new(),
+            name: None,
+            fleet: Vec::new(),
             link: None,
             recording,
             paused: false,
@@ -315,6 +322,20 @@ impl App {
             self.forget_ended();
             self.arrange();
         }
+    }
+
+    /// What there is to tell of each host now.
+    pub fn take_fleet(&mut self, rows: Vec<FleetRow>) {
+        self.frame = Arc::new(Frame {
+            time: rows.iter().map(|row| row.time).max().unwrap_or_default(),
+            interval: rows
+                .iter()
+                .map(|row| row.interval)
+                .max()
+                .unwrap_or_default(),
+            ..Frame::default()
+        });
+        self.fleet = rows;
     }
 
     /// What was found in what came; the minutes around it, for whoever keeps it.

@@ -117,11 +117,18 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         let warn = theme.style(Role::Warn);
         state_at = put_right(buffer, area.x, state_at, area.y, &text, warn);
     }
-    let gpus = gpus_words(&app.frame);
+    let fleet = match app.fleet.len() {
+        0 => None,
+        count => Some((format!("{count} hosts"), String::new())),
+    };
+    let (host, gpus) = fleet.unwrap_or_else(|| {
+        let name = app.name.as_ref().unwrap_or(&app.hello.host);
+        (name.clone(), gpus_words(&app.frame))
+    });
     let job = job_words(&app.frame).unwrap_or_default();
     let dim = theme.style(Role::Dim);
     let pieces = [
-        (app.hello.host.as_str(), theme.style(Role::Title)),
+        (host.as_str(), theme.style(Role::Title)),
         ("  ", dim),
         (gpus.as_str(), theme.style(Role::Text)),
         ("  ", dim),

@@ -28,8 +28,8 @@ pub struct Known {
 pub struct Desk {
     pub incoming: tokio_mpsc::UnboundedReceiver<Vec<Known>>,
     pub opened: mpsc::Sender<String>,
-    /// Sees what the screen sees, and says what it means.
-    pub watch: Watch,
+    /// Where what happens now is kept.
+    pub keep: Option<Keep>,
 }
 
 impl Desk {
@@ -39,7 +39,7 @@ impl Desk {
         Self {
             incoming: tokio_mpsc::unbounded_channel().1,
             opened: mpsc::channel().0,
-            watch: Watch::start(None),
+            keep: None,
         }
     }
 }

@@ -29,6 +29,7 @@ pub mod screens;
 pub mod signal_menu;
 pub mod snapshot_file;
 pub mod stacks;
+pub mod stage;
 pub mod stretch;
 pub mod tags;
 pub mod terminal;
@@ -40,7 +41,6 @@ pub mod widgets;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream, KeyEventKind};
@@ -54,12 +54,12 @@ use self::app::App;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
 use self::errands::Errands;
 use self::incidents::{Desk, Known};
+pub use self::stage::Host;
+use self::stage::{Arrival, Seat, Stage};
 use self::terminal::Terminal;
-use self::view::{Outcome, View};
+use self::view::Outcome;
 use crate::model::document::Document;
-use crate::source::Update;
 use crate::source::stream::Source;
-use crate::watch::Found;
 
 /// No eye sees more than 60 frames a second, and a slow link should not have to carry them.
 const LEAST_PAUSE: Duration = Duration::from_millis(16);
@@ -87,41 +87,56 @@ pub struct Outside {
 /// What woke the loop.
 enum Wake {
     Terminal(Option<io::Result<Event>>),
-    Source(Option<Box<Update>>),
+    Host((usize, Arrival)),
     Incidents(Option<Vec<Known>>),
-    Found(Found),
     Signal(Signal),
     /// What became of an errand.
     Errand(String),
     Draw,
 }
 
-/// Shows `source` until the user leaves.
+/// Shows one host, or one recording, until the user leaves.
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn run(
-    mut app: App,
-    mut source: Source,
+pub async fn run(app: App, source: Source, outside: Outside, desk: Desk) -> io::Result<Left> {
+    show(vec![Host { app, source }], None, outside, desk).await
+}
+
+/// Shows several hosts until the user leaves; `fleet` is what their list is drawn with.
+///
+/// # Errors
+/// When standard output is no terminal.
+pub async fn run_fleet(
+    hosts: Vec<Host>,
+    fleet: App,
+    outside: Outside,
+    desk: Desk,
+) -> io::Result<Left> {
+    show(hosts, Some(fleet), outside, desk).await
+}
+
+async fn show(
+    hosts: Vec<Host>,
+    fleet: Option<App>,
     outside: Outside,
     desk: Desk,
 ) -> io::Result<Left> {
     let mut signals = Signals::listen()?;
-    let mut terminal = Terminal::enter(app.mouse)?;
+    let has_mouse = hosts.first().is_some_and(|host| host.app.mouse);
+    let mut terminal = Terminal::enter(has_mouse)?;
     let mut keys = EventStream::new();
-    let mut view = View::default();
     let mut errands = Errands::default();
     let mut last_draw = Instant::now() - LEAST_PAUSE;
     let (mut pause, mut dirty) = (LEAST_PAUSE, true);
-    let (mut source_open, mut desk_open) = (true, true);
+    let mut desk_open = true;
     let Desk {
         mut incoming,
         opened,
-        mut watch,
+        keep,
     } = desk;
-    // What came before the screen was opened.
-    watch.see(&Update::Hello(Arc::clone(&app.hello)));
-    watch.see(&Update::Frame(Arc::clone(&app.frame)));
+    let mut stage = Stage::open(hosts, fleet, keep.as_ref());
+    stage.follow();
     loop {
         let due = last_draw + pause;
         let wake = tokio::select! {
@@ -129,50 +144,37 @@ pub async fn run(
             signal = signals.next() => Wake::Signal(signal),
             event = keys.next() => Wake::Terminal(event),
             sentence = errands.next() => Wake::Errand(sentence),
-            update = source.next(), if source_open => Wake::Source(update.map(Box::new)),
+            arrival = stage.next() => Wake::Host(arrival),
             known = incoming.recv(), if desk_open => Wake::Incidents(known),
-            found = watch.found() => Wake::Found(found),
             () = sleep_until(due), if dirty => Wake::Draw,
         };
-        view.resize(terminal.area());
+        stage.on_screen().view.resize(terminal.area());
         match wake {
             Wake::Draw => {
-                if terminal
-                    .draw(|area, buffer| view.draw(&app, area, buffer))
-                    .is_err()
-                {
+                let seat = stage.on_screen();
+                let drawn = terminal.draw(|area, buffer| seat.view.draw(&seat.app, area, buffer));
+                if drawn.is_err() {
                     return Ok(Left::TerminalGone);
                 }
                 (last_draw, pause, dirty) = (Instant::now(), LEAST_PAUSE, false);
                 #[cfg(debug_assertions)]
                 panic_where_a_test_wants_it();
             }
-            Wake::Source(None) => source_open = false,
             Wake::Incidents(None) => desk_open = false,
             Wake::Incidents(Some(known)) => {
-                app.incidents.take_stored(known);
+                stage.take_stored(&known);
                 dirty = true;
             }
-            Wake::Found(found) => {
-                if let Some((uid, tracks)) = app.take_found(found) {
-                    watch.add_history(uid, tracks);
+            Wake::Host(arrival) => {
+                stage.take(arrival);
+                while let Some(arrival) = stage.try_next() {
+                    stage.take(arrival);
                 }
-                dirty = true;
-            }
-            Wake::Source(Some(update)) => {
-                watch.see(&update);
-                app.update(*update);
-                while let Some(update) = source.try_next() {
-                    watch.see(&update);
-                    app.update(update);
-                }
-                view.follow(&app)
-                    .into_iter()
-                    .for_each(|request| source.send(request));
+                stage.follow();
                 dirty = true;
             }
             Wake::Errand(sentence) => {
-                app.message = Some(sentence);
+                stage.on_screen().app.message = Some(sentence);
                 dirty = true;
             }
             Wake::Signal(Signal::SIGTSTP) => {
@@ -186,20 +188,33 @@ pub async fn run(
                 if matches!(event, Event::Key(_) | Event::Mouse(_)) {
                     pause = KEY_PAUSE;
                 }
-                match react(event, terminal.area(), &mut app, &mut view, &source) {
+                let outcome = react(event, terminal.area(), stage.on_screen());
+                let app = &mut stage.on_screen().app;
+                match outcome {
                     Outcome::Stay => {}
                     Outcome::Leave => return Ok(Left::ByUser),
+                    Outcome::Close => {
+                        if stage.is_fleet() || !stage.show_fleet() {
+                            return Ok(Left::ByUser);
+                        }
+                    }
                     Outcome::Suspend => suspend(&mut terminal)?,
                     Outcome::Redraw => terminal.redraw()?,
                     Outcome::Copy(copied) => {
                         app.message = copy(copied, &outside, &mut terminal, &mut errands)?;
                     }
                     Outcome::Write(document) => {
-                        app.message = write(*document, &app, &outside, &mut errands);
+                        app.message = write(*document, app, &outside, &mut errands);
+                    }
+                    Outcome::Host(number) => stage.show(number),
+                    Outcome::Hosts => {
+                        if !stage.show_fleet() {
+                            stage.on_screen().app.message = Some("one host is watched".into());
+                        }
                     }
                 }
                 // Nobody listens where there is no store.
-                for uid in app.incidents.take_opened() {
+                for uid in stage.take_opened() {
                     let _ = opened.send(uid);
                 }
                 dirty = true;
@@ -221,15 +236,13 @@ fn panic_where_a_test_wants_it() {
     });
 }
 
-fn react(event: Event, area: Rect, app: &mut App, view: &mut View, source: &Source) -> Outcome {
+fn react(event: Event, area: Rect, seat: &mut Seat) -> Outcome {
     let (outcome, requests) = match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => view.key(key, app),
-        Event::Mouse(mouse) => view.mouse(mouse, area, app),
+        Event::Key(key) if key.kind != KeyEventKind::Release => seat.view.key(key, &mut seat.app),
+        Event::Mouse(mouse) => seat.view.mouse(mouse, area, &mut seat.app),
         _ => return Outcome::Stay,
     };
-    requests
-        .into_iter()
-        .for_each(|request| source.send(request));
+    seat.ask(requests);
     outcome
 }
 

@@ -38,10 +38,16 @@ use crate::source::{Play, Request};
 pub enum Outcome {
     Stay,
     Leave,
+    /// The first screen was closed.
+    Close,
     Suspend,
     Redraw,
     Copy(Copied),
     Write(Box<Document>),
+    /// The host of this number, where there are several.
+    Host(usize),
+    /// The list of hosts.
+    Hosts,
 }
 
 pub struct View {
@@ -70,7 +76,8 @@ impl View {
         view
     }
 
-    fn new(screen: Box<dyn Screen>) -> Self {
+    /// With this first screen.
+    pub fn new(screen: Box<dyn Screen>) -> Self {
         Self {
             stack: vec![screen],
             overlay: None,
@@ -145,6 +152,7 @@ impl View {
         };
         match step {
             Step::Open(screen) => self.stack.push(screen),
+            Step::Host(number) => return Outcome::Host(number),
             Step::Fold(title) => app.fold(&title),
             Step::Explain(incident) => self.explain(incident, app),
             Step::Copy(copied) => return self.send(copied),
@@ -162,7 +170,7 @@ impl View {
         requests: &mut Vec<Request>,
     ) -> Outcome {
         match action {
-            Action::Quit if self.stack.len() == 1 => return Outcome::Leave,
+            Action::Quit if self.stack.len() == 1 => return Outcome::Close,
             Action::Quit | Action::Back => {
                 if self.stack.len() > 1 {
                     self.stack.pop();
@@ -176,6 +184,7 @@ impl View {
             Action::Unread => self.stack.push(Box::new(Unreadable::default())),
             Action::Why => self.open_incident(app),
             Action::Incidents => self.list_incidents(),
+            Action::Hosts => return Outcome::Hosts,
             Action::Help => {
                 self.overlay = Some(Overlay::Help(Help::default()));
             }
@@ -456,7 +465,9 @@ impl View {
             height: 1,
             ..area
         };
-        chrome::footer(app, self.top(), self.stack.len() == 1, last, buffer)
+        // Behind the first screen of one of several hosts is their list.
+        let is_first = self.stack.len() == 1 && app.name.is_none();
+        chrome::footer(app, self.top(), is_first, last, buffer)
     }
 
     /// The mouse: a press moves the cursor, again opens; on a heading it orders, in the footer it is that key; the

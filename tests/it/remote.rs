@@ -218,3 +218,71 @@ fn far_processes_get_no_signal_unless_it_was_allowed() {
     terminal.wait_text("TERM delivered to");
     assert_eq!(process.wait().signal(), Some(15));
 }
+
+#[test]
+fn several_hosts_are_a_list_each_opens_and_one_that_is_down_says_so() {
+    let fake = FakeNvml::new("[[gpu]]\nsm = 81\nused = \"70 GiB\"\n");
+    let file = tempfile::tempdir().unwrap();
+    let list = file.path().join("hosts");
+    let up = format!("via:exec {GPUTOP} agent # one");
+    std::fs::write(&list, format!("# the cluster\n{up}\n\n")).unwrap();
+    let dashboard = dashboard(&fake).args([
+        "--hosts",
+        list.to_str().unwrap(),
+        "via:echo No route to host >&2; exit 255",
+        &agent_of(&file, ""),
+    ]);
+    let terminal = dashboard.start();
+    terminal.wait_text("3 hosts");
+    let row = |screen: &vt100::Screen, of: &str, words: &[&str]| {
+        let text = screen.contents();
+        let line = text
+            .lines()
+            .find(|line| line.contains(of))
+            .unwrap_or("")
+            .to_owned();
+        words.iter().all(|word| line.contains(word))
+    };
+    terminal.wait_for(
+        |screen| row(screen, "echo No", &["no link", "No route to host"]),
+        "the host that is down",
+    );
+    terminal.wait_for(
+        |screen| row(screen, "exec ", &["live", "1xH200", "81"]),
+        "a host",
+    );
+    // What needs a look stands first, and the cursor stayed on the host it was on.
+    terminal.send(&format!("Gk{ENTER}"));
+    wait_sm(&terminal, "81");
+    terminal.wait_text("q back");
+    terminal.send("q");
+    terminal.wait_text("3 hosts");
+    terminal.send(&format!("G{ENTER}"));
+    wait_sm(&terminal, "81");
+    terminal.send("H");
+    terminal.wait_text("3 hosts");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
+
+#[test]
+fn a_list_of_hosts_that_is_wrong_is_told_with_its_line() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let file = tempfile::tempdir().unwrap();
+    let list = file.path().join("hosts");
+    let name = list.to_str().unwrap().to_owned();
+    let refused = |text: &str, sentence: &str| {
+        std::fs::write(&list, text).unwrap();
+        machine::run(&fake, ["--hosts", &name]).assert_refused(2, sentence);
+    };
+    refused(
+        "gpu1\ngpu2:x\n",
+        &format!("{name}:2: `x` is no port: it is a number from 1 to 65535"),
+    );
+    refused(
+        "# none\n",
+        &format!("the list of hosts {name} names none: one on each line, as ssh takes it"),
+    );
+    refused("gpu1\ngpu1\n", "`gpu1` is named twice");
+}

@@ -1,6 +1,7 @@
 //! The screens: what each shows and which actions it takes. A screen borrows the [`App`] to draw and cannot change
 //! it; what it wants done it says as a [`Step`].
 
+pub mod fleet;
 pub mod gpu;
 pub mod gpu_columns;
 pub mod incident;
@@ -97,6 +98,8 @@ pub enum Step {
     Open(Box<dyn Screen>),
     /// Fold the group of this title, or unfold it.
     Fold(String),
+    /// Show the host of this number.
+    Host(usize),
     /// Explain it; who asks looks at it.
     Explain(Arc<Incident>),
     /// Send it to the clipboard.
@@ -136,6 +139,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &unread::DEF,
     &incident::DEF,
     &incidents::DEF,
+    &fleet::DEF,
 ];
 
 /// Below this the overview is a strip, and there is no footer.
