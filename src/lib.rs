@@ -19,6 +19,7 @@ pub mod diagnose;
 pub mod export;
 pub mod incidents;
 pub mod model;
+pub mod probe;
 pub mod run;
 pub mod source;
 pub mod tui;

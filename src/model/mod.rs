@@ -22,6 +22,7 @@ pub mod incident;
 pub mod log;
 pub mod place;
 pub mod pool;
+pub mod probe;
 pub mod process;
 pub mod reading;
 pub mod signal;

@@ -1,0 +1,1 @@
+//! The parent against children of every kind, and the policies on a card made of numbers.
