@@ -8,7 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::units::{Bytes, GpuUuid, Mono, UnixMillis};
+use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
+
+/// What a person asks of a probe.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Wish {
+    /// A GPU, or a MIG device.
+    pub gpu: GpuUuid,
+    /// Whose sizes the pattern has, and whose free blocks stand beside; none: a synthetic pattern.
+    pub process: Option<ProcessKey>,
+    /// Memory is held for so long at most.
+    pub limit: Option<Millis>,
+    /// To stay free at all times.
+    pub headroom: Option<Bytes>,
+    /// Go on where it could hurt.
+    pub force: bool,
+    /// All of them where none is named.
+    pub policies: Vec<Policy>,
+}
 
 /// One probe of one card.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -125,12 +142,12 @@ pub enum Policy {
     Unknown,
 }
 
-/// All of them, in the order in which they are run.
+/// All of them, in the order in which they are run: what asks the driver most comes last.
 pub const POLICIES: &[Policy] = &[
     Policy::Native,
     Policy::Expandable,
-    Policy::Plain,
     Policy::Pool,
+    Policy::Plain,
 ];
 
 impl Policy {

@@ -57,6 +57,11 @@ mod tests {
         lock(folder.path(), &two).expect("another card");
         drop(held);
         lock(folder.path(), &one).expect("again");
-        assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 2);
+        assert_eq!(
+            std::fs::read_dir(folder.path())
+                .expect("the folder")
+                .count(),
+            2
+        );
     }
 }

@@ -24,6 +24,19 @@ pub fn interval_argument(text: &str) -> Result<Millis, String> {
     parse(text).map_err(|report| report.to_string())
 }
 
+/// `500ms`, `2s`: from 10 ms to a minute, for which a card is held full at most.
+pub fn limit_argument(text: &str) -> Result<Millis, String> {
+    let span: SignedDuration = text
+        .parse()
+        .map_err(|_| format!("`{}` is no time; write 500ms or 2s", quoted(text)))?;
+    match u64::try_from(span.as_millis()) {
+        Ok(ms @ 10..=60_000) => Ok(Millis(ms)),
+        _ => Err(format!(
+            "a limit of {text} is out of range; from 10ms to 1m"
+        )),
+    }
+}
+
 /// `1m`, `10s`: from a second to a day; `off` or `0` for no maps.
 pub fn maps_argument(text: &str) -> Result<Every, String> {
     if text == "off" || text == "0" {
@@ -56,6 +69,18 @@ mod tests {
             let error = interval_argument(wrong).expect_err(wrong);
             assert!(
                 error.contains("write 1s") || error.contains("from 100ms"),
+                "{wrong}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_limit_is_bounded() {
+        assert_eq!(limit_argument("500ms"), Ok(Millis(500)));
+        for wrong in ["", "500", "1ms", "2m", "-1s"] {
+            let error = limit_argument(wrong).expect_err(wrong);
+            assert!(
+                error.contains("500ms") || error.contains("from 10ms"),
                 "{wrong}: {error}"
             );
         }

@@ -27,8 +27,8 @@ use super::{FINISH, LATE, MOST_ASK, millis, policy};
 use crate::model::probe::{Cost, Outcome, Probe};
 use crate::model::units::Bytes;
 
-/// Each policy may take this part of the time limit; the fill gets what they leave.
-const POLICY_SHARE: u64 = 8;
+/// The policies together may take this part of the time limit; the fill gets what they leave.
+const POLICIES_SHARE: u64 = 2;
 
 /// Less than twice a context, and that a context was refused is no surprise.
 const PLENTY: Bytes = Bytes::gib(2);
@@ -118,7 +118,9 @@ fn without_context(ask: &Ask) -> Probe {
     match ask.nvml_free.get() {
         Some(free) if free >= PLENTY => ended(
             Outcome::NoContext,
-            format!("{free} are free, but too scattered for a CUDA context: no process can start on this GPU"),
+            format!(
+                "{free} are free, but too scattered for a CUDA context: no process can start on this GPU"
+            ),
         ),
         Some(free) => ended(
             Outcome::Refused,
@@ -159,9 +161,9 @@ fn measure(card: &mut Card, ask: &Ask, probe: &mut Probe) -> Result<(), DeviceEr
     let end = card.now_us().saturating_add(limit_us);
     watch(Duration::from_millis(ask.limit.0) * 2 + FINISH);
     let arena = arena(ask.arena, free, headroom);
+    let until = card.now_us().saturating_add(limit_us / POLICIES_SHARE);
     for &policy in &ask.policies {
-        let until = card.now_us() + limit_us / POLICY_SHARE;
-        let run = policy::run(card, policy, &ask.pattern, arena, until.min(end));
+        let run = policy::run(card, policy, &ask.pattern, arena, until);
         probe.patterns.push(run);
     }
     probe.driver = Some(fill(card, headroom.0, end)?);

@@ -15,11 +15,17 @@ const OUT_OF_MEMORY: i32 = 2;
 pub fn trouble(call: &str, code: i32, name: &str) -> Trouble {
     let words = match code {
         OUT_OF_MEMORY => return Trouble::NoContext,
-        34 => "the libcuda that was found is the toolkit's stub and no driver; take its folder out of LD_LIBRARY_PATH",
+        34 => {
+            "the libcuda that was found is the toolkit's stub and no driver; take its folder out of LD_LIBRARY_PATH"
+        }
         46 => "the GPU takes no further process: it is in exclusive mode and in use, or prohibited",
-        100 => "CUDA sees no GPU here: no permission on /dev/nvidia*, or the GPU is not of this container or job",
+        100 => {
+            "CUDA sees no GPU here: no permission on /dev/nvidia*, or the GPU is not of this container or job"
+        }
         101 => "CUDA does not know this GPU: it is not of this container or job",
-        304 => "the system refused the driver a call; are /dev/nvidia* and /dev/nvidia-uvm there and readable?",
+        304 => {
+            "the system refused the driver a call; are /dev/nvidia* and /dev/nvidia-uvm there and readable?"
+        }
         802 => "the GPUs' fabric is not ready yet; is nvidia-fabricmanager running?",
         803 => "driver and libcuda do not fit together: the driver was updated and not reloaded",
         804 => "this libcuda is newer than the kernel's driver and this GPU does not support that",

@@ -32,9 +32,10 @@ impl Blocks {
 
     /// The smallest free block that is large enough; the lowest of those.
     pub fn best_fit(&self, size: u64) -> Option<u64> {
-        let fits = self.blocks.iter().filter(|(_, block)| {
-            block.state == BlockState::Free && block.size >= size
-        });
+        let fits = self
+            .blocks
+            .iter()
+            .filter(|(_, block)| block.state == BlockState::Free && block.size >= size);
         fits.min_by_key(|(address, block)| (block.size, **address))
             .map(|(address, _)| *address)
     }
@@ -69,13 +70,26 @@ impl Blocks {
         let (before, after) = (address - start, end - (address + size));
         self.blocks.remove(&start);
         if before > 0 {
-            self.blocks.insert(start, Block { size: before, ..block });
+            self.blocks.insert(
+                start,
+                Block {
+                    size: before,
+                    ..block
+                },
+            );
         }
         if after > 0 {
-            let rest = Block { size: after, ..block };
+            let rest = Block {
+                size: after,
+                ..block
+            };
             self.blocks.insert(address + size, rest);
         }
-        let turned = Block { size, state, ..block };
+        let turned = Block {
+            size,
+            state,
+            ..block
+        };
         self.blocks.insert(address, turned);
         if state != BlockState::Allocated {
             self.merge(address);

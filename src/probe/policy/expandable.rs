@@ -30,10 +30,11 @@ const SMALL: usize = 0;
 const LARGE: usize = 1;
 
 impl Expandable {
-    /// Addresses for each pool, as many as the arena is large; no memory yet.
+    /// Addresses for each pool, twice as many as the arena is large, so that what moves on never runs out of them
+    /// (PyTorch takes 1 1/8 of the card for each); no memory yet.
     pub fn open<D: Device>(device: &mut D, arena: u64) -> Result<Self, DeviceError> {
         let mut range = |page: u64| {
-            let size = arena.div_ceil(page) * page;
+            let size = arena.div_ceil(page) * page * 2;
             let start = device.reserve(size)?;
             let mut blocks = Blocks::default();
             blocks.add(start, size, BlockState::Unmapped);
@@ -113,7 +114,11 @@ impl Range {
 impl<D: Device> Allocator<D> for Expandable {
     fn take(&mut self, device: &mut D, size: u64) -> Result<u64, DeviceError> {
         let size = rounded(Bytes(size)).0;
-        let at = if size <= SMALL_REQUEST.0 { SMALL } else { LARGE };
+        let at = if size <= SMALL_REQUEST.0 {
+            SMALL
+        } else {
+            LARGE
+        };
         let address = match self.ranges[at].blocks.best_fit(size) {
             Some(address) => address,
             None => self.grow(device, at, size).or_else(|error| match error {
