@@ -120,7 +120,8 @@ fn name(uuid: &GpuUuid, frame: &Frame) -> String {
     }
 }
 
-/// The first frame that has what is needed: the GPUs, and the process with its allocator where one is asked about.
+/// The first frame that has what is needed: the GPUs with who lives there, and the process with its allocator where one
+/// is asked about.
 fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
     let mut source = local::start(agent_options(BRISK))?;
     let mut frames = 0;
@@ -134,7 +135,7 @@ fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
                 let mut pools = frame.pools.iter().flat_map(|pools| pools.list.iter());
                 pools.any(|pool| pool.process.pid == pid)
             });
-            let has_gpus = !frame.gpus.is_empty() && (is_known || frames > 10);
+            let has_gpus = !frame.gpus.is_empty() && frames >= 2 && (is_known || frames > 10);
             if has_gpus || top::why_nothing(&frame).is_some() {
                 return Some(frame);
             }

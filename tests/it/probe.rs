@@ -253,7 +253,7 @@ fn a_full_card_is_refused_without_a_context_and_halved_when_forced() {
 #[test]
 fn where_others_live_a_tenth_stays_free() {
     let nvml = format!(
-        "context = {}\n[[process]]\npid = {}\ngpu = 0\nmemory = {}\n",
+        "context = {}\n[[process]]\npid = {}\ngpu = 0\nused = {}\n",
         0,
         std::process::id(),
         GIB
