@@ -9,12 +9,14 @@ use super::torch::{Attached, Failure};
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::pool::PoolMap;
-use crate::model::probe::{Outcome, POLICIES, Probe, ProcessSide, Wish};
+use crate::model::probe::{
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Probe, ProcessSide, Wish, least_free,
+};
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::probe::pattern::{self, Pattern};
-use crate::probe::{Ask, DEFAULT_ARENA, DEFAULT_LIMIT, least_free, process_side};
+use crate::probe::{Ask, process_side};
 
 /// Does it, and waits until everything is given back. Takes up to seconds.
 pub fn probe(wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
@@ -28,7 +30,8 @@ pub fn probe(wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
     probe
 }
 
-fn refused(gpu: &GpuUuid, why: String) -> Probe {
+/// A probe that never was, and why.
+pub fn refused(gpu: &GpuUuid, why: String) -> Probe {
     Probe {
         schema: SCHEMA,
         gpu: gpu.clone(),

@@ -46,9 +46,11 @@ pub fn text(probe: &Probe, name: &str) -> String {
         text.push('\n');
         write_histograms(&mut text, probe);
     }
-    if !probe.patterns.is_empty() {
+    let policies = policy_lines(&probe.patterns);
+    if !policies.is_empty() {
         text.push('\n');
-        write_policies(&mut text, &probe.patterns);
+        text.push_str(&policies.join("\n"));
+        text.push('\n');
     }
     if let Some(fill) = &probe.driver {
         text.push('\n');
@@ -60,7 +62,8 @@ pub fn text(probe: &Probe, name: &str) -> String {
     text
 }
 
-fn sentence(clause: &str) -> String {
+/// With a capital letter.
+pub fn sentence(clause: &str) -> String {
     let mut chars = clause.chars();
     let first = chars.next().map(char::to_uppercase);
     first.into_iter().flatten().chain(chars).collect()
@@ -189,23 +192,25 @@ fn cell(bins: &[Bin], size: Bytes) -> String {
     format!("{bar:<BAR$} {:>5} {amount:>8} ", bin.count)
 }
 
-fn write_policies(text: &mut String, runs: &[PatternRun]) {
-    let _ = writeln!(
-        text,
+/// A heading and a line for each policy.
+pub fn policy_lines(runs: &[PatternRun]) -> Vec<String> {
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![format!(
         "{:<11}{:>10}{:>11}{:>9}{:>9}{:>10}{:>8}{:>9}",
         "policy", "reserved", "allocated", "free", "largest", "ext.frag", "failed", "ms"
-    );
+    )];
     for run in runs {
         if run.missing.is_some() && run.requests_made == 0 {
             let why = run.missing.as_deref().unwrap_or_default();
-            let _ = writeln!(text, "{:<11} - {why}", run.policy.name());
+            lines.push(format!("{:<11} - {why}", run.policy.name()));
             continue;
         }
         let external = run
             .external_fragmentation
             .map_or("-".into(), |share| format!("{:.0}%", share * 100.0));
-        let _ = writeln!(
-            text,
+        lines.push(format!(
             "{:<11}{:>10}{:>11}{:>9}{:>9}{external:>10}{:>8}{:>9.1}",
             run.policy.name(),
             run.reserved_bytes.short(),
@@ -214,11 +219,12 @@ fn write_policies(text: &mut String, runs: &[PatternRun]) {
             run.largest_free_block.short(),
             run.failures,
             run.us as f64 / 1e3
-        );
+        ));
         if let Some(why) = &run.missing {
-            let _ = writeln!(text, "  after {} requests: {why}", run.requests_made);
+            lines.push(format!("  after {} requests: {why}", run.requests_made));
         }
     }
+    lines
 }
 
 fn write_latency(text: &mut String, fill: &Fill) {

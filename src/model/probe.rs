@@ -10,6 +10,25 @@ use super::process::ProcessKey;
 use super::reading::Reading;
 use super::units::{Bytes, GpuUuid, Millis, Mono, UnixMillis};
 
+/// Memory is held for so long at most, unless more is asked for.
+pub const DEFAULT_LIMIT: Millis = Millis(500);
+/// A policy may hold so much, unless less is left.
+pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
+/// What a context costs at most, before it is known: 518 MiB on an H200 as NVML counts it, libraries included.
+pub const CONTEXT: Bytes = Bytes::mib(640);
+
+/// The larger of 1 GiB and 2 % of the card; 10 % where others live there, since what they need next is not known.
+pub fn default_headroom(total: Bytes, others: bool) -> Bytes {
+    let share = if others { total.0 / 10 } else { total.0 / 50 };
+    Bytes(share.max(Bytes::gib(1).0))
+}
+
+/// With less free than this nothing is probed: the context alone would eat into the headroom.
+pub fn least_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
+    let headroom = headroom.unwrap_or_else(|| default_headroom(total, others));
+    Bytes(headroom.0.saturating_add(CONTEXT.0))
+}
+
 /// What a person asks of a probe.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Wish {

@@ -1,20 +1,13 @@
-//! What the child is told to do, and what follows from the card's size.
+//! What the child is told to do.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
-use crate::model::probe::{POLICIES, Policy};
+use crate::model::probe::{DEFAULT_ARENA, DEFAULT_LIMIT, POLICIES, Policy};
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
-
-/// Memory is held for so long at most, unless more is asked for.
-pub const DEFAULT_LIMIT: Millis = Millis(500);
-/// A policy may hold so much, unless less is left.
-pub const DEFAULT_ARENA: Bytes = Bytes::gib(1);
-/// What a context costs at most, before it is known: 518 MiB on an H200 as NVML counts it, libraries included.
-pub const CONTEXT: Bytes = Bytes::mib(640);
 
 /// One line of JSON on the child's standard input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,7 +20,7 @@ pub struct Ask {
     /// Other processes live there.
     pub others: bool,
     pub limit: Millis,
-    /// What the user wants left free; else [`default_headroom`].
+    /// What the user wants left free; else [`default_headroom`](crate::model::probe::default_headroom).
     pub headroom: Option<Bytes>,
     /// Go on where it could hurt.
     pub force: bool,
@@ -56,16 +49,4 @@ impl Default for Ask {
             parent: std::process::id(),
         }
     }
-}
-
-/// The larger of 1 GiB and 2 % of the card; 10 % where others live there, since what they need next is not known.
-pub fn default_headroom(total: Bytes, others: bool) -> Bytes {
-    let share = if others { total.0 / 10 } else { total.0 / 50 };
-    Bytes(share.max(Bytes::gib(1).0))
-}
-
-/// With less free than this nothing is probed: the context alone would eat into the headroom.
-pub fn least_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes {
-    let headroom = headroom.unwrap_or_else(|| default_headroom(total, others));
-    Bytes(headroom.0.saturating_add(CONTEXT.0))
 }

@@ -25,7 +25,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use ask::{Ask, CONTEXT, DEFAULT_ARENA, DEFAULT_LIMIT, default_headroom, least_free};
+pub use ask::Ask;
 
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::model::pool::PoolMap;

@@ -27,6 +27,7 @@ pub enum Action {
     Unread,
     Why,
     Incidents,
+    Probe,
     NextPane,
     NextGpu,
     PreviousGpu,
@@ -197,6 +198,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "incidents",
         "incidents",
         "List all incidents that are known; Enter explains the one under the cursor",
+    ),
+    def(
+        Action::Probe,
+        "probe",
+        "probe",
+        "Allocate on the GPU under the cursor for a moment, to see what it can hand out; says what it costs and asks first",
     ),
     def(
         Action::NextPane,

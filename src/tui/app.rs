@@ -13,6 +13,7 @@ use super::groups::{self, Grouping, Line};
 use super::incidents::Incidents;
 use super::keymap::Keymap;
 use super::pools;
+use super::probes::Probes;
 use super::rows::{Ended, ProcessRow};
 use super::signal_menu::outcome_words;
 use super::stretch::{Stretch, Way};
@@ -79,8 +80,10 @@ pub struct App {
     pub incidents: Incidents,
     /// The terminal reports clicks and the wheel.
     pub mouse: bool,
-    /// No signal may be sent: the user said so.
+    /// No signal may be sent, no GPU probed: the user said so.
     pub readonly: bool,
+    /// A probe whose screen is open is made again after this.
+    pub probe_interval: Option<Millis>,
     /// Index into the columns; `None` is the natural order.
     pub sort: Option<usize>,
     pub inverted: bool,
@@ -92,6 +95,8 @@ pub struct App {
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log that a screen asked for; the screen looks whether it is still its own.
     pub log: Option<Arc<LogView>>,
+    /// What probes of the cards found.
+    pub probes: Probes,
     /// Python stacks, the newest first: of a process one for each thing they are taken for.
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
@@ -141,12 +146,14 @@ impl App {
             incidents: Incidents::default(),
             mouse: true,
             readonly: false,
+            probe_interval: None,
             sort: None,
             inverted: false,
             detail: None,
             map: None,
             no_map: None,
             log: None,
+            probes: Probes::default(),
             stacks: Vec::new(),
             watches: HashMap::new(),
             recording,
@@ -177,6 +184,7 @@ impl App {
             Update::Signalled(signalled) => {
                 self.message = Some(outcome_words(&signalled, &self.all_rows));
             }
+            Update::Probed(probe) => self.probes.take(probe),
             Update::Jump { from, summaries } => self.take_jump(from, &summaries),
             Update::Past {
                 before,

@@ -105,6 +105,8 @@ const RULES: &[Rule] = &[
             "allocator",
             // An incident reads the same wherever it is shown.
             "export::explanation",
+            // So does a probe.
+            "export::probe",
             "model",
             "source::stream",
             "source::Update",

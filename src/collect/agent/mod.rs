@@ -2,7 +2,8 @@
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
 //! (the kernel's side), `ends` (of processes, and the kernel's log), `xid` (the driver's events), `torch`
-//! (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `requests`, and
+//! (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `probe` (a card
+//! on request), `requests`, and
 //! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
@@ -35,6 +36,7 @@ use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::nvml::xid;
+use super::probe;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
 use super::process::{ProcessReadout, detail, send_signal};
@@ -47,6 +49,7 @@ use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
 use crate::model::pool::{Pool, PoolMap, Pools};
+use crate::model::probe::Wish;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::signal::{Signal, Signalled};
@@ -71,7 +74,7 @@ pub struct Options {
     pub cgroup_root: PathBuf,
     /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
-    /// No signal is sent, whoever asks.
+    /// No signal is sent and no card probed, whoever asks.
     pub readonly: bool,
 }
 
@@ -138,6 +141,16 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         }
     })?;
 
+    let (probes, wishes) = mpsc::channel::<(Wish, Frame)>();
+    let probe_feed = Arc::clone(&feed);
+    let proc_root = options.proc_root.clone();
+    thread("probe").spawn(move || {
+        while let Ok((wish, known)) = wishes.recv() {
+            let probe = probe::probe(&wish, &known, &proc_root);
+            probe_feed.push(Update::Probed(Arc::new(probe)));
+        }
+    })?;
+
     let stack_feed = Arc::clone(&feed);
     let python = Python::start(move |key, stack| {
         stack_feed.push(Update::Stacks(key, Arc::new(stack)));
@@ -190,6 +203,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         sections,
         kernel: kernel_orders,
         details,
+        probes,
         workers: BTreeMap::new(),
         gpus: BTreeMap::new(),
         driver: None,
@@ -283,6 +297,7 @@ struct Agent {
     sections: Sender<Section>,
     kernel: Sender<KernelOrder>,
     details: Sender<ProcessKey>,
+    probes: Sender<(Wish, Frame)>,
     workers: BTreeMap<u32, Sender<Order>>,
     gpus: BTreeMap<u32, Gpu>,
     driver: Option<Driver>,
@@ -535,6 +550,7 @@ impl Agent {
                 self.logs.name(process, path.into(), answer);
             }
             Request::Signal { signal, processes } => self.send_signal(signal, processes),
+            Request::Probe(wish) => self.probe(wish),
             Request::Focus(focus) => self.set_focus(focus),
             Request::Interval(interval) => {
                 self.interval = interval;
@@ -548,6 +564,22 @@ impl Agent {
             }
             Request::Play(_) => {}
         }
+    }
+
+    /// On the probe's own thread, one after the other: it waits for its child.
+    fn probe(&self, wish: Wish) {
+        if self.readonly {
+            let why = "gputop runs with --readonly".into();
+            let refused = probe::refused(&wish.gpu, why);
+            self.feed.push(Update::Probed(Arc::new(refused)));
+            return;
+        }
+        let known = Frame {
+            gpus: self.gpus.values().cloned().collect(),
+            pools: Some(self.pools.clone()),
+            ..Frame::default()
+        };
+        let _ = self.probes.send((wish, known));
     }
 
     fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {

@@ -19,12 +19,12 @@ use nix::unistd::getppid;
 
 use self::cuda::{Card, Driver};
 use self::trouble::Trouble;
-use super::ask::{Ask, default_headroom};
+use super::ask::Ask;
 use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
 use super::lock::lock;
 use super::{FINISH, LATE, MOST_ASK, millis, policy};
-use crate::model::probe::{Cost, Outcome, Probe};
+use crate::model::probe::{Cost, Outcome, Probe, default_headroom};
 use crate::model::units::Bytes;
 
 /// The policies together may take this part of the time limit; the fill gets what they leave.

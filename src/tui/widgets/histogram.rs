@@ -30,15 +30,33 @@ pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
         .collect()
 }
 
-/// Needs a row for the heading and one for each bar; the lengths of bars are bytes.
+/// The free blocks of a cache.
 pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    let title = if area.width >= 34 {
+        "IDLE BLOCKS, by size"
+    } else {
+        "IDLE BLOCKS"
+    };
+    let empty = "nothing is free in the cache";
+    draw_titled(title, empty, buckets, area, buffer, theme);
+}
+
+/// Needs a row for the heading and one for each bar; the lengths of bars are bytes. `empty` stands where there are none.
+pub fn draw_titled(
+    title: &str,
+    empty: &str,
+    buckets: &[Bucket],
+    area: Rect,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
     if area.height < 2 || area.width < LABEL + COUNT + SIZE {
         return;
     }
-    heading(area, buffer, theme);
+    heading(title, area, buffer, theme);
     let shown = merged(buckets, usize::from(area.height) - 1);
     if shown.is_empty() {
-        let text = "nothing is free in the cache";
+        let text = empty;
         put(
             buffer,
             area.x,
@@ -62,12 +80,7 @@ pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) 
     }
 }
 
-fn heading(area: Rect, buffer: &mut Buffer, theme: &Theme) {
-    let title = if area.width >= 34 {
-        "IDLE BLOCKS, by size"
-    } else {
-        "IDLE BLOCKS"
-    };
+fn heading(title: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     put(
         buffer,
         area.x,
@@ -141,7 +154,7 @@ fn amount(bucket: &Bucket, printed: Bytes) -> String {
 }
 
 /// A power of two without decimals: `512`, `64K`, `1M`, `16G`.
-fn size_words(size: Bytes) -> String {
+pub fn size_words(size: Bytes) -> String {
     match size.0 {
         n if n >= 1 << 40 => format!("{}T", n >> 40),
         n if n >= 1 << 30 => format!("{}G", n >> 30),
