@@ -107,7 +107,7 @@ pub fn process_words(side: &ProcessSide) -> String {
     }
 }
 
-/// `held 1.00 GiB at most, 20 GiB x ms in 30 ms; context 518 MiB; 0.5 s in all`
+/// `1.00 GiB held at most, 20 GiB x ms in 30 ms; its context ~518.00 MiB; 500 ms in all, 180 to start`
 pub fn cost_words(probe: &Probe) -> String {
     let cost = &probe.cost;
     let gib_ms = cost.held_byte_ms / Bytes::gib(1).0;
@@ -116,7 +116,7 @@ pub fn cost_words(probe: &Probe) -> String {
         None => "its context not measured".into(),
     };
     format!(
-        "at most {} held, {gib_ms} GiB x ms in {} ms; {context}; {} ms in all, {} of them to start",
+        "{} held at most, {gib_ms} GiB x ms in {} ms; {context}; {} ms in all, {} to start",
         cost.held_peak_bytes, cost.held_ms, cost.total_ms, cost.start_ms
     )
 }

@@ -27,7 +27,9 @@ pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 pub use written::Raw;
 
-use self::definition::{ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, READONLY, SettingDef, THEME};
+use self::definition::{
+    ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
+};
 use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
@@ -59,8 +61,10 @@ pub struct Settings {
     pub keymap: Keymap,
     pub density: Density,
     pub mouse: bool,
-    /// No signal is sent to any process.
+    /// No signal is sent to any process, no GPU probed.
     pub readonly: bool,
+    /// Between probes while their screen is open.
+    pub probe_interval: Option<Millis>,
     /// The command to run for each incident.
     pub on_incident: Option<String>,
     clipboard: Clipboard,
@@ -114,6 +118,7 @@ impl Settings {
             mouse: written.switch(&MOUSE).unwrap_or(true),
             readonly: written.switch(&READONLY).unwrap_or(false),
             on_incident: on_incident(&written),
+            probe_interval: probe_interval(&written)?,
             clipboard: terminal.clipboard(),
             theme_name,
             written,
@@ -126,6 +131,7 @@ impl Settings {
         app.density = self.density;
         app.mouse = self.mouse;
         app.readonly = self.readonly;
+        app.probe_interval = self.probe_interval;
         app
     }
 
@@ -144,7 +150,10 @@ impl Settings {
         let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
         let on_incident = self.on_incident.clone().unwrap_or_default();
-        let values: [(&'static SettingDef, Raw); 7] = [
+        let probe_interval = self
+            .probe_interval
+            .map_or_else(|| PROBE_INTERVAL.default.to_owned(), interval_words);
+        let values: [(&'static SettingDef, Raw); 8] = [
             (&INTERVAL, interval),
             (&THEME, theme),
             (&DENSITY, Raw::Text(density.to_owned())),
@@ -152,6 +161,7 @@ impl Settings {
             (&MOUSE, Raw::Switch(self.mouse)),
             (&READONLY, Raw::Switch(self.readonly)),
             (&ON_INCIDENT, Raw::Text(on_incident)),
+            (&PROBE_INTERVAL, Raw::Text(probe_interval)),
         ];
         let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
         values.into_iter().map(with_origin).collect()
@@ -169,6 +179,16 @@ fn written_interval(written: &Written) -> Result<Millis, SettingError> {
     };
     interval::parse(text).map_err(|report| SettingError::Value {
         origin: written.origin(&INTERVAL),
+        what: report.to_string(),
+    })
+}
+
+fn probe_interval(written: &Written) -> Result<Option<Millis>, SettingError> {
+    let Some(text) = written.text(&PROBE_INTERVAL) else {
+        return Ok(None);
+    };
+    interval::parse_probe_interval(text).map_err(|report| SettingError::Value {
+        origin: written.origin(&PROBE_INTERVAL),
         what: report.to_string(),
     })
 }

@@ -161,7 +161,7 @@ fn columns(probe: &Probe) -> Vec<(String, &'static str, Vec<Bucket>)> {
 }
 
 /// The least width of a histogram.
-const HISTOGRAM: u16 = 25;
+const HISTOGRAM: u16 = 24;
 /// Blank columns between two.
 const GAP: u16 = 2;
 const MOST_BARS: u16 = 14;
@@ -196,9 +196,18 @@ impl Screen for ProbeScreen {
             .enumerate()
             .map(|(at, line)| (line, if at == 0 { Role::Dim } else { Role::Text }))
             .collect();
-        let cost = (probe.driver.is_some()).then(|| format!("cost     {}", cost_words(probe)));
+        let cost: Vec<(String, Role)> = match &probe.driver {
+            Some(_) => wrap_words(
+                &format!("cost     {}", cost_words(probe)),
+                usize::from(rest.width.max(20)),
+            ),
+            None => Vec::new(),
+        }
+        .into_iter()
+        .map(|line| (line, Role::Dim))
+        .collect();
         rest = below(rest, 1);
-        let after = policies.len() + 1 + cost.iter().len();
+        let after = policies.len() + 1 + cost.len();
         let columns = columns(probe);
         let bars = columns.iter().map(|column| column.2.len()).max();
         let room = rest
@@ -210,10 +219,8 @@ impl Screen for ProbeScreen {
         rest = below(rest, usize::from(height) + 1);
         put_lines(buffer, rest, &policies, theme);
         rest = below(rest, policies.len());
-        if let Some(cost) = cost {
-            put_line(buffer, rest, &cost, Role::Dim, theme);
-            rest = below(rest, 2);
-        }
+        put_lines(buffer, rest, &cost, theme);
+        rest = below(rest, cost.len() + 1);
         self.draw_history(app, rest, buffer);
     }
 
@@ -302,6 +309,11 @@ fn draw_columns(
             width,
             ..area
         };
+        // Which policy it is stands below.
+        let title = match title.split_once(' ') {
+            Some(("PATTERN", _)) if width < 30 => "PATTERN",
+            _ => title,
+        };
         histogram::draw_titled(title, empty, list, place, buffer, &app.theme);
     }
 }
@@ -313,5 +325,177 @@ fn below(area: Rect, rows: usize) -> Rect {
         y: area.y + rows,
         height: area.height - rows,
         ..area
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::frame::Frame;
+    use crate::model::gpu::Gpu;
+    use crate::model::probe::{Cost, Fill, Latency, Policy, ProcessSide};
+    use crate::model::process::ProcessKey;
+    use crate::model::units::{Bytes, Millis, Pid, StartTicks, UnixMillis};
+    use crate::source::Update;
+    use crate::tui::keymap::{DEFAULT, Keymap};
+    use crate::tui::picture::text_of;
+    use crate::tui::theme::{Palette, Theme};
+
+    fn bin(power: u32, count: u64, mib: u64) -> Bin {
+        Bin {
+            up_to_bytes: Bytes(1 << power),
+            count,
+            bytes: Bytes::mib(mib),
+        }
+    }
+
+    fn run(policy: Policy, free: u64) -> PatternRun {
+        PatternRun {
+            policy,
+            source: "PID 418".into(),
+            arena_bytes: Bytes::gib(1),
+            requests: 400,
+            requests_made: 400,
+            reserved_bytes: Bytes::mib(600 + free),
+            allocated_bytes: Bytes::mib(600),
+            free_bytes: Bytes::mib(free),
+            largest_free_block: Bytes::mib(free / 2),
+            external_fragmentation: Some(0.5),
+            free_histogram: vec![
+                bin(20, 30, free / 8),
+                bin(22, 9, free / 4),
+                bin(26, 3, free / 2),
+            ],
+            us: 12_400,
+            ..PatternRun::default()
+        }
+    }
+
+    fn probe(at: u64, free: u64) -> Probe {
+        Probe {
+            gpu: GpuUuid("GPU-1".into()),
+            time: UnixMillis(1_700_000_000_000),
+            at: Mono(at).into(),
+            outcome: Outcome::Done,
+            total_bytes: Bytes::mib(143_771).into(),
+            headroom_bytes: Bytes::gib(3),
+            driver: Some(Fill {
+                held_bytes: Bytes::gib(136),
+                wanted_bytes: Bytes::gib(136),
+                largest_bytes: Bytes::gib(128),
+                granule_bytes: Bytes::mib(2),
+                histogram: vec![bin(33, 1, 8_192), bin(37, 1, 131_072)],
+                latency: vec![Latency::default()],
+                cut_short: false,
+            }),
+            patterns: vec![
+                run(Policy::Native, free),
+                run(Policy::Expandable, free / 2),
+                PatternRun {
+                    policy: Policy::Pool,
+                    missing: Some("the driver here is too old for this".into()),
+                    ..PatternRun::default()
+                },
+            ],
+            process: Some(ProcessSide {
+                process: ProcessKey {
+                    pid: Pid(418),
+                    start: StartTicks(1),
+                },
+                exact: true,
+                free_bytes: Bytes::mib(900),
+                largest_free_block: Bytes::mib(100),
+                free_histogram: vec![bin(21, 40, 60), bin(27, 12, 840)],
+                ..ProcessSide::default()
+            }),
+            cost: Cost {
+                held_peak_bytes: Bytes::gib(136),
+                held_byte_ms: Bytes::gib(136).0 * 40,
+                held_ms: 312,
+                context_bytes: Bytes::mib(518).into(),
+                start_ms: 180,
+                total_ms: 900,
+            },
+            ..Probe::default()
+        }
+    }
+
+    fn app(probes: impl IntoIterator<Item = Probe>) -> App {
+        let keymap = Keymap::parse(DEFAULT).expect("the keymap");
+        let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
+        let mut app = App::new(theme, keymap, None);
+        let gpu = Gpu {
+            uuid: GpuUuid("GPU-1".into()),
+            name: "NVIDIA H200".into(),
+            ..Gpu::default()
+        };
+        app.update(Update::Frame(Arc::new(Frame {
+            mono: Mono(200_000),
+            gpus: vec![gpu],
+            ..Frame::default()
+        })));
+        for probe in probes {
+            app.update(Update::Probed(Arc::new(probe)));
+        }
+        app
+    }
+
+    fn drawn(app: &App, width: u16, height: u16) -> String {
+        let screen = ProbeScreen::new(GpuUuid("GPU-1".into()));
+        let area = Rect::new(0, 0, width, height);
+        let mut buffer = Buffer::empty(area);
+        screen.draw(app, area, &mut buffer);
+        text_of(&buffer)
+    }
+
+    #[test]
+    fn the_three_histograms_stand_side_by_side() {
+        let app = app([
+            probe(100_000, 100),
+            probe(150_000, 200),
+            probe(197_000, 400),
+        ]);
+        insta::assert_snapshot!("probe-120x40", drawn(&app, 120, 38));
+        insta::assert_snapshot!("probe-80x24", drawn(&app, 80, 22));
+        insta::assert_snapshot!("probe-40x6", drawn(&app, 40, 5));
+    }
+
+    #[test]
+    fn a_refusal_and_a_finding_are_sentences() {
+        let refused = Probe {
+            gpu: GpuUuid("GPU-1".into()),
+            outcome: Outcome::NoContext,
+            reason: Some("71.30 GiB are free, but too scattered for a CUDA context: no process can start on this GPU".into()),
+            ..Probe::default()
+        };
+        insta::assert_snapshot!("probe-no-context", drawn(&app([refused]), 80, 6));
+    }
+
+    #[test]
+    fn any_size_can_be_drawn() {
+        let app = app([probe(100_000, 100), probe(197_000, 400)]);
+        for width in (0..=130).step_by(7) {
+            for height in 0..=45 {
+                let _ = drawn(&app, width, height);
+            }
+        }
+    }
+
+    #[test]
+    fn it_probes_again_after_the_interval_and_only_then() {
+        let mut app = app([probe(197_000, 400)]);
+        let gpu = GpuUuid("GPU-1".into());
+        let mut screen = ProbeScreen::new(gpu.clone());
+        app.probes.ask(crate::model::probe::Wish {
+            gpu: gpu.clone(),
+            ..Default::default()
+        });
+        app.update(Update::Probed(Arc::new(probe(197_000, 1))));
+        assert!(screen.wants(&app).is_none(), "without the setting");
+        app.probe_interval = Some(Millis(10_000));
+        assert!(screen.wants(&app).is_none(), "3 s after it");
+        app.probe_interval = Some(Millis(3_000));
+        assert!(matches!(screen.wants(&app), Some(Request::Probe(wish)) if wish.gpu == gpu));
+        assert!(screen.wants(&app).is_none(), "until it is answered");
     }
 }

@@ -94,6 +94,11 @@ mod tests {
         let area = Rect::new(0, 0, 20, 4);
         let mut buffer = Buffer::empty(area);
         draw("HISTORY", &columns, area, &mut buffer, &theme);
-        insta::assert_snapshot!(text_of(&buffer), @"");
+        insta::assert_snapshot!(text_of(&buffer), @r"
+        HISTORY          now
+        <=   1M           #.
+        <=   2M
+        <=   4M            #
+        ");
     }
 }

@@ -11,6 +11,8 @@ use crate::tui::theme::{Role, Theme};
 /// `<=   1M `
 const LABEL: u16 = 8;
 const COUNT: u16 = 7;
+/// The least that is left for a bar, before the counts give up a column for it.
+const BAR: u16 = 3;
 const SIZE: u16 = 7;
 const STEP: u64 = Bytes::gib(1).0 / 100;
 
@@ -50,7 +52,7 @@ pub fn draw_titled(
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
-    if area.height < 2 || area.width < LABEL + COUNT + SIZE {
+    if area.height < 2 || area.width < LABEL + count_width(area) + SIZE {
         return;
     }
     heading(title, area, buffer, theme);
@@ -86,13 +88,21 @@ fn heading(title: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         area.x,
         area.y,
         title,
-        area.width,
+        area.width - SIZE - count_width(area),
         theme.style(Role::Title),
     );
     let dim = theme.style(Role::Dim);
     let right = area.right();
     put_right(buffer, area.x, right, area.y, "GiB", dim);
     put_right(buffer, area.x, right - SIZE, area.y, "count", dim);
+}
+
+fn count_width(area: Rect) -> u16 {
+    if area.width < LABEL + BAR + COUNT + SIZE {
+        COUNT - 1
+    } else {
+        COUNT
+    }
 }
 
 fn draw_row(
@@ -105,7 +115,7 @@ fn draw_row(
 ) {
     let label = format!("<={:>5}", size_words(bucket.up_to));
     put(buffer, row.x, row.y, &label, LABEL, theme.style(Role::Dim));
-    let room = row.width - LABEL - COUNT - SIZE;
+    let room = row.width - LABEL - count_width(row) - SIZE;
     let cells = u128::from(bucket.bytes.0) * u128::from(room) / u128::from(most.0.max(1));
     let mut cells = u16::try_from(cells).unwrap_or(room).min(room);
     if bucket.count > 0 && room > 0 {
@@ -128,7 +138,7 @@ fn draw_row(
     let (right, count) = (row.right(), bucket.count.to_string());
     put_right(
         buffer,
-        right - SIZE - COUNT,
+        right - SIZE - count_width(row),
         right - SIZE,
         row.y,
         &count,
