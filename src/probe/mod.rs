@@ -42,8 +42,8 @@ pub const START: Duration = Duration::from_secs(20);
 /// Giving back 130 GiB takes 90 ms; a driver that needs this long for the rest is stuck.
 pub const FINISH: Duration = Duration::from_secs(2);
 
-/// The child's exit code where its own watchdog ended it.
-const LATE: i32 = 4;
+/// What the child's own alarm ends it with.
+const LATE: i32 = nix::libc::SIGALRM;
 
 /// Longer than any answer: a few dozen bins for each of a handful of policies.
 const MOST_ANSWER: u64 = 256 << 10;
@@ -139,7 +139,7 @@ fn answer(mut command: Command, ask: &Ask, patience: Duration) -> Result<Probe, 
 fn silent(status: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt;
     match status {
-        Some(status) if status.code() == Some(LATE) => {
+        Some(status) if status.signal() == Some(LATE) => {
             "the driver did not come back in time; the probe ended itself, and the driver takes back what it held".into()
         }
         Some(status) => match (status.signal(), status.code()) {

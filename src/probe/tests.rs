@@ -44,7 +44,7 @@ fn a_child_that_says_nothing_is_told_by_its_end() {
         "it ended with code 3 and without an answer"
     );
     assert!(why(&told("kill -ABRT $$", LONG)).contains("ended by signal 6"));
-    assert!(why(&told("exit 4", LONG)).contains("did not come back in time"));
+    assert!(why(&told("kill -ALRM $$", LONG)).contains("did not come back in time"));
     assert!(why(&told("echo nonsense", LONG)).contains("cannot be read"));
 }
 

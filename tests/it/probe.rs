@@ -467,3 +467,64 @@ fn bad_input_is_one_sentence_and_exit_2() {
         assert_eq!(outcome.out, "");
     }
 }
+
+/// The dashboard before this card.
+fn dashboard_of(card: &Card) -> crate::terminal::Launch {
+    let envs = card.envs().into_iter();
+    crate::machine::dashboard(card.nvml()).envs(envs.map(|(name, path)| (name, path.into())))
+}
+
+#[test]
+fn p_probes_after_a_question_and_shows_what_came_of_it() {
+    let card = Card::new("");
+    let terminal = dashboard_of(&card).start();
+    terminal.wait_text("no process is on a GPU");
+    terminal.send("P");
+    terminal.wait_text("Probe GPU 0 NVIDIA H200?");
+    terminal.wait_text("For at most 500 ms it holds what is free, 14.38 GiB");
+    // Only the letter probes.
+    terminal.send("\r");
+    terminal.send("\x1b");
+    terminal.wait_for(|s| !s.contents().contains("Probe GPU 0"), "no question");
+    assert_eq!(card.holders(), [], "nothing was confirmed");
+    terminal.send("\r");
+    terminal.wait_text("clocks");
+    terminal.send("P");
+    terminal.wait_text("Probe GPU 0 NVIDIA H200?");
+    terminal.send("y");
+    terminal.wait_text("PROBE GPU 0 NVIDIA H200");
+    terminal.wait_text("PATTERN native");
+    terminal.wait_text("14.50 GiB held at most");
+    card.assert_all_returned();
+    terminal.send("P");
+    terminal.wait_text("Probe GPU 0 NVIDIA H200?");
+    terminal.send("y");
+    terminal.wait_text("HISTORY of 2 probes");
+    terminal.send("\x1b");
+    terminal.wait_text("clocks");
+}
+
+#[test]
+fn a_refusal_stands_where_the_answer_would_be() {
+    let card = Card::new("compute_mode = 3");
+    let terminal = dashboard_of(&card).start();
+    terminal.wait_text("no process is on a GPU");
+    terminal.send("P");
+    terminal.wait_text("y probes");
+    terminal.send("y");
+    terminal.wait_text("The GPU is in exclusive mode");
+}
+
+#[test]
+fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
+    let card = Card::new("");
+    let terminal = dashboard_of(&card).args(["--readonly"]).start();
+    terminal.wait_text("no process is on a GPU");
+    terminal.send("P");
+    terminal.wait_text("no probe: gputop was started with --readonly");
+    let terminal = dashboard_of(&card).args(["demo"]).start();
+    terminal.wait_text("REPLAY");
+    terminal.send("P");
+    terminal.wait_text("this is a recording: its GPU is not here to be probed");
+    assert_eq!(card.holders(), []);
+}

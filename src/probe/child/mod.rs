@@ -1,7 +1,7 @@
 //! The child: loads the driver, creates a context, probes within its bounds, gives everything back, prints one line.
 //!
 //! It is a process of its own so that whatever the driver does to it is done to nobody else. Three things end it early:
-//! its parent's death (`PR_SET_PDEATHSIG`), its own watchdog when a call of the driver holds memory for too long, and its
+//! its parent's death (`PR_SET_PDEATHSIG`), its own alarm when a call of the driver holds memory for too long, and its
 //! parent's patience. In each case the driver takes the memory back.
 
 mod cuda;
@@ -10,12 +10,11 @@ mod trouble;
 
 use std::io::{Read, Write};
 use std::panic::{self, AssertUnwindSafe};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::unistd::getppid;
+use nix::unistd::{alarm, getppid};
 
 use self::cuda::{Card, Driver};
 use self::trouble::Trouble;
@@ -23,7 +22,7 @@ use super::ask::Ask;
 use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
 use super::lock::lock;
-use super::{FINISH, LATE, MOST_ASK, millis, policy};
+use super::{FINISH, MOST_ASK, millis, policy};
 use crate::model::probe::{Cost, Outcome, Probe, default_headroom};
 use crate::model::units::Bytes;
 
@@ -119,7 +118,7 @@ fn without_context(ask: &Ask) -> Probe {
         Some(free) if free >= PLENTY => ended(
             Outcome::NoContext,
             format!(
-                "{free} are free, but too scattered for a CUDA context: no process can start on this GPU"
+                "{free} are free, but too scattered for a CUDA context (CUDA error 2): no process can start on this GPU"
             ),
         ),
         Some(free) => ended(
@@ -178,12 +177,9 @@ fn arena(wanted: Bytes, free: Bytes, headroom: Bytes) -> Bytes {
 }
 
 /// Ends the process when it is still there after `patience`: a call of the driver does not come back, and memory is held.
+/// The kernel's alarm and no thread, since nothing of this process has to work for it; and it runs no exit handlers, of
+/// which the driver has some.
 fn watch(patience: Duration) {
-    // Without a thread there is still the parent's patience.
-    let _ = thread::Builder::new()
-        .name("watchdog".into())
-        .spawn(move || {
-            thread::sleep(patience);
-            std::process::exit(LATE);
-        });
+    let seconds = u32::try_from(patience.as_secs()).unwrap_or(u32::MAX);
+    alarm::set(seconds.saturating_add(1));
 }

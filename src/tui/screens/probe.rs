@@ -164,7 +164,7 @@ fn columns(probe: &Probe) -> Vec<(String, &'static str, Vec<Bucket>)> {
 const HISTOGRAM: u16 = 24;
 /// Blank columns between two.
 const GAP: u16 = 2;
-const MOST_BARS: u16 = 14;
+const MOST_BARS: u16 = 20;
 
 impl Screen for ProbeScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -465,7 +465,7 @@ mod tests {
         let refused = Probe {
             gpu: GpuUuid("GPU-1".into()),
             outcome: Outcome::NoContext,
-            reason: Some("71.30 GiB are free, but too scattered for a CUDA context: no process can start on this GPU".into()),
+            reason: Some("71.30 GiB are free, but too scattered for a CUDA context (CUDA error 2): no process can start on this GPU".into()),
             ..Probe::default()
         };
         insta::assert_snapshot!("probe-no-context", drawn(&app([refused]), 80, 6));

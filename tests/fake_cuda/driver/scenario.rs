@@ -63,8 +63,10 @@ impl Scenario {
     pub fn meet(&self, name: &str) -> Result<(), c_int> {
         for call in self.call.iter().filter(|call| call.name == name) {
             thread::sleep(Duration::from_millis(call.takes_ms));
-            while call.hangs {
-                thread::park();
+            if call.hangs {
+                loop {
+                    thread::park();
+                }
             }
             if let Some(code) = call.fails {
                 return Err(code);
