@@ -20,6 +20,7 @@ mod tests;
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -56,7 +57,7 @@ const MOST_WORDS: usize = 300;
 pub fn probe(ask: &Ask) -> Probe {
     // The file that runs now, also where another has taken its name since.
     let mut command = Command::new("/proc/self/exe");
-    command.arg(CHILD);
+    command.arg0("gputop").arg(CHILD);
     told_by(command, ask, START)
 }
 
