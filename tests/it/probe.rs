@@ -528,3 +528,50 @@ fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     terminal.wait_text("this is a recording: its GPU is not here to be probed");
     assert_eq!(card.holders(), []);
 }
+
+#[test]
+fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
+    let target = crate::torch_target::Target::start(&crate::torch_live::dump_path());
+    let pid = target.pid().to_string();
+    let card = Card::with(
+        "used_mib = 1024",
+        &format!("[[process]]\npid = {pid}\ngpu = 0\nused = {GIB}\n"),
+    );
+    let mut args = AMPLE.to_vec();
+    args.extend(["--pid", &pid]);
+    let probe = card.probe(&args);
+    let side = &probe["process"];
+    assert_eq!(side["process"]["pid"].to_string(), pid);
+    let mut allocator = command(card.nvml(), ["allocator", &pid, "--json"]);
+    let allocator: Value = serde_json::from_slice(&allocator.output().unwrap().stdout).unwrap();
+    let device = &allocator["devices"][0];
+    let bars = |list: &Value, size: &str| -> Vec<(u64, u64)> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|bin| (bytes(&bin[size]), bytes(&bin["count"])))
+            .collect()
+    };
+    assert!(bytes(&side["free_bytes"]) > 0, "{side}");
+    assert_eq!(
+        bars(&side["free_histogram"], "up_to_bytes"),
+        bars(&device["free_histogram"], "up_to_bytes")
+    );
+    for run in probe["patterns"].as_array().unwrap() {
+        assert_eq!(run["source"], format!("PID {pid}"));
+        assert!(bytes(&run["requests_made"]) > 0, "{run}");
+    }
+    let text = card.run(&args).out;
+    assert!(text.contains(&format!("process   PID {pid}: ")), "{text}");
+}
+
+#[test]
+fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthetic() {
+    let process = crate::machine::RealProcess::start("train.py");
+    let pid = process.pid().to_string();
+    let card = Card::new("");
+    let mut args = AMPLE.to_vec();
+    args.extend(["--pid", &pid]);
+    let probe = card.probe(&args);
+    let why = probe["process"]["missing"].as_str().unwrap();
+    assert!(!why.is_empty());
+    assert_eq!(probe["patterns"][0]["source"], "synthetic");
+}

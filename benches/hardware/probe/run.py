@@ -149,14 +149,15 @@ def beside_fragmented():
 
 def child_of(pid):
     """The probe's child, once it is there."""
-    path = f"/proc/{pid}/task"
-    for _ in range(2000):
-        try:
-            for task in os.listdir(path):
-                for child in open(f"{path}/{task}/children").read().split():
-                    return int(child)
-        except FileNotFoundError:
-            return None
+    for _ in range(500):
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                parent = open(f"/proc/{entry}/stat").read().rsplit(")", 1)[1].split()[1]
+                command = open(f"/proc/{entry}/cmdline", "rb").read()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(parent) == pid and b"probe-child" in command:
+                return int(entry)
         time.sleep(0.002)
     return None
 
@@ -164,6 +165,7 @@ def child_of(pid):
 def killed(whom):
     part(f"kill -9 of the {whom} while memory is held")
     before = used()
+    peak = floor = nvml.used()
     process = subprocess.Popen(
         [GPUTOP, "probe", "--gpu", GPU, "--limit", "30s"],
         stdout=subprocess.PIPE,
@@ -171,12 +173,11 @@ def killed(whom):
         text=True,
     )
     child = child_of(process.pid)
-    peak = before
     # The whole thing takes a second: it is killed as soon as clearly more than a context is in use.
     end = time.monotonic() + 20
     while process.poll() is None and time.monotonic() < end:
-        peak = max(peak, used_fast())
-        if peak - before > 4096:
+        peak = max(peak, nvml.used())
+        if peak - floor > 4096:
             break
     target = child if whom == "child" else process.pid
     was_there = process.poll() is None
@@ -185,7 +186,7 @@ def killed(whom):
     out, err = process.communicate()
     print("in use before", before, "MiB, when it was killed", peak, "MiB")
     print("it said:", (out + err).strip()[:300])
-    check("it was caught while it held memory", was_there and peak - before > 4096)
+    check("it was caught while it held memory", was_there and peak - floor > 4096)
     after = settled(before)
     check(f"all is back: {before} and {after} MiB", abs(after - before) <= 8)
     check("no child is left", child is None or not os.path.exists(f"/proc/{child}"))
@@ -204,15 +205,6 @@ class Nvml:
         memory = (ctypes.c_ulonglong * 3)()
         self.lib.nvmlDeviceGetMemoryInfo(self.device, memory)
         return memory[2] // MIB
-
-
-def used_fast():
-    global nvml
-    try:
-        return nvml.used()
-    except NameError:
-        nvml = Nvml()
-        return nvml.used()
 
 
 class Cuda:
@@ -280,6 +272,7 @@ if "--fill" in sys.argv:
     sys.exit(0)
 
 print(subprocess.check_output(["nvidia-smi", "-i", GPU], text=True))
+nvml = Nvml()
 empty_card()
 killed("child")
 killed("program")
