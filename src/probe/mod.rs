@@ -5,7 +5,7 @@
 //! ([`Ask`]), reads one bounded line back ([`Probe`]), and kills it when it is late. The kernel's driver takes back what a
 //! process held when that process ends, however it ends; the child asks to be killed when its parent dies.
 //!
-//! `child/` is the only place that names CUDA. [`fill`] and [`policy`] work on a [`Device`](device::Device), which is
+//! `child/` is the only place that names CUDA. `fill.rs` and `policy/` work on a `Device`, which is
 //! the driver there and a card made of numbers in tests.
 
 mod ask;
