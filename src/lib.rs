@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `model` is plain data and knows nobody; `allocator` is what follows from a pool of it, as pure functions. `collect` reads the host and never sees a screen; `tui` draws what came
-//! through a source and never sees NVML. `run` runs a command and explains its failure.
+//! through a source and never sees NVML. `probe` allocates on a card for a moment, in a child that alone loads CUDA. `run` runs a command and explains its failure.
 //! `incidents` keeps on disk what went wrong, until somebody has read it. `cli` puts them together. `tests/it/layers.rs` holds these directions.
 
 pub mod allocator;
@@ -19,6 +19,7 @@ pub mod diagnose;
 pub mod export;
 pub mod incidents;
 pub mod model;
+pub mod probe;
 pub mod run;
 pub mod source;
 pub mod tui;

@@ -242,7 +242,8 @@ fn power(size: u64) -> u32 {
     (u64::BITS - size.saturating_sub(1).leading_zeros()).clamp(9, 63)
 }
 
-fn histogram(sizes: &[u64]) -> Vec<Bucket> {
+/// How many of the sizes, and how many bytes, lie at each power of two; without a gap from the least to the most.
+pub fn histogram(sizes: &[u64]) -> Vec<Bucket> {
     let powers = || sizes.iter().map(|&size| power(size));
     let (Some(least), Some(most)) = (powers().min(), powers().max()) else {
         return Vec::new();

@@ -8,6 +8,7 @@ use color_eyre::eyre::bail;
 use super::runtime;
 use super::settings::agent_options;
 use crate::collect::agent::Options;
+use crate::model::leave::Leave;
 use crate::model::units::Millis;
 use crate::source::local;
 use crate::source::remote::serve::serve;
@@ -18,6 +19,9 @@ pub struct Args {
     /// Send signals when the other side asks for them
     #[arg(long)]
     allow_signals: bool,
+    /// Probe GPUs when the other side asks for it
+    #[arg(long)]
+    allow_probe: bool,
 }
 
 /// Until the other side says another.
@@ -30,7 +34,16 @@ pub fn run(args: &Args) -> Result<u8> {
     let runtime = runtime()?;
     let _guard = runtime.enter();
     let source = local::start(Options {
-        readonly: !args.allow_signals,
+        leave: Leave {
+            signals: args
+                .allow_signals
+                .then_some(())
+                .ok_or("the agent there has no --allow-signals"),
+            probes: args
+                .allow_probe
+                .then_some(())
+                .ok_or("the agent there has no --allow-probe"),
+        },
         ..agent_options(INTERVAL)
     })?;
     // Whoever asked is gone, whatever hangs here.

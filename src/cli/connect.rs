@@ -29,6 +29,18 @@ pub struct FarArgs {
     no_push: bool,
 }
 
+/// What may be done to a far host, beside looking.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+#[group(skip)]
+pub struct May {
+    /// Let signals be sent to processes of a far host
+    #[arg(long = "allow-signals")]
+    pub signals: bool,
+    /// Let GPUs of a far host be probed
+    #[arg(long = "allow-probe")]
+    pub probe: bool,
+}
+
 /// What a look at a host told.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
@@ -40,12 +52,7 @@ enum Seen {
 }
 
 /// A connection that needs no more questions.
-pub fn prepare(
-    target: Target,
-    interval: Millis,
-    args: &FarArgs,
-    allow_signals: bool,
-) -> Result<Connection> {
+pub fn prepare(target: Target, interval: Millis, args: &FarArgs, may: May) -> Result<Connection> {
     let mut shared = None;
     if let Target::Ssh(ssh) = &target {
         shared = share(ssh);
@@ -63,7 +70,8 @@ pub fn prepare(
     Ok(Connection {
         target,
         interval,
-        allow_signals,
+        allow_signals: may.signals,
+        allow_probe: may.probe,
         shared,
     })
 }
@@ -74,7 +82,7 @@ pub fn prepare_all(
     targets: Vec<Target>,
     interval: Millis,
     args: &FarArgs,
-    allow_signals: bool,
+    may: May,
 ) -> Vec<Connection> {
     let is_quiet: Vec<bool> = std::thread::scope(|scope| {
         let looks = targets.iter().map(|target| {
@@ -95,7 +103,8 @@ pub fn prepare_all(
             let plain = |target: &Target| Connection {
                 target: target.clone(),
                 interval,
-                allow_signals,
+                allow_signals: may.signals,
+                allow_probe: may.probe,
                 shared: match target {
                     Target::Ssh(ssh) => share(ssh),
                     Target::Via(_) => None,
@@ -104,7 +113,7 @@ pub fn prepare_all(
             if is_quiet {
                 return plain(&target);
             }
-            prepare(target.clone(), interval, args, allow_signals).unwrap_or_else(|why| {
+            prepare(target.clone(), interval, args, may).unwrap_or_else(|why| {
                 say(&format!("gputop: {why}\n"));
                 plain(&target)
             })

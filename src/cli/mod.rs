@@ -20,6 +20,7 @@ mod incidents;
 mod line;
 mod log;
 mod once;
+mod probe;
 mod record;
 mod replay;
 mod run;
@@ -58,6 +59,11 @@ enum Command {
     Demo,
     /// Show what PyTorch's allocator of a running process holds
     Allocator(allocator::Args),
+    /// Allocate on the real card for a moment: what the driver gives, and what a pattern leaves of an allocator
+    Probe(probe::Args),
+    /// What `probe` starts
+    #[command(name = crate::probe::CHILD, hide = true)]
+    ProbeChild,
     /// Run a command as if typed; when it fails, say what went wrong and what to change
     Run(run::Args),
     /// The Python hook, for programs that are not started by `gputop run`
@@ -84,6 +90,7 @@ pub fn subcommands() -> Vec<String> {
     use clap::CommandFactory;
     Cli::command()
         .get_subcommands()
+        .filter(|command| !command.is_hide_set())
         .map(|c| c.get_name().to_owned())
         .collect()
 }
@@ -107,6 +114,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Agent(args)) => agent::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
+        Some(Command::Probe(args)) => probe::run(args),
+        Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),

@@ -11,7 +11,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
-use super::connect::{FarArgs, prepare};
+use super::connect::{FarArgs, May, prepare};
 use super::settings::{Settings, agent_options, interval_argument, maps_argument};
 use super::{runtime, say, targets, top};
 use crate::diagnose::live::CaseKey;
@@ -66,7 +66,12 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
     }
     let mut source = match targets.pop() {
         None => local::start(agent_options(settings.interval))?,
-        Some(target) => remote::start(prepare(target, settings.interval, &args.far, false)?)?,
+        Some(target) => remote::start(prepare(
+            target,
+            settings.interval,
+            &args.far,
+            May::default(),
+        )?)?,
     };
     let hello = first_words(&mut source).await?;
     let path = args

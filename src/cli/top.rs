@@ -8,12 +8,13 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
-use super::connect::{FarArgs, prepare, prepare_all};
+use super::connect::{FarArgs, May, prepare, prepare_all};
 use super::settings::{Settings, agent_options, has_terminal, interval_argument};
 use super::{demo, desk, runtime, targets};
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
+use crate::model::leave::Leave;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
 use crate::model::units::Millis;
@@ -32,9 +33,8 @@ pub struct Args {
     hosts: Option<PathBuf>,
     #[command(flatten)]
     far: FarArgs,
-    /// Let signals be sent to processes of a far host
-    #[arg(long)]
-    allow_signals: bool,
+    #[command(flatten)]
+    may: May,
     /// Time between samples: 1s, 500ms, 2m
     #[arg(long, short, value_parser = interval_argument)]
     pub interval: Option<Millis>,
@@ -57,7 +57,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 /// This host; where nothing can be seen on it, why, and the built-in recording.
 fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
-        readonly: settings.readonly,
+        leave: Leave::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
     let mut host = Host {
@@ -77,7 +77,7 @@ fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
 }
 
 fn far(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
-    let connection = prepare(target, settings.interval, &args.far, args.allow_signals)?;
+    let connection = prepare(target, settings.interval, &args.far, args.may)?;
     let mut host = host(connection, args, settings)?;
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {
@@ -98,7 +98,7 @@ fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
-    let connections = prepare_all(targets, settings.interval, &args.far, args.allow_signals);
+    let connections = prepare_all(targets, settings.interval, &args.far, args.may);
     let hosts = connections.into_iter().map(|connection| {
         let mut host = host(connection, args, settings)?;
         host.app.name = Some(host.app.hello.host.clone());
@@ -114,7 +114,18 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
     let mut app = settings.app(None);
-    app.readonly |= !args.allow_signals;
+    app.leave = app.leave.and(Leave {
+        signals: args
+            .may
+            .signals
+            .then_some(())
+            .ok_or("on a far host they want --allow-signals"),
+        probes: args
+            .may
+            .probe
+            .then_some(())
+            .ok_or("on a far host it wants --allow-probe"),
+    });
     app.hello = Arc::new(awaited(&connection.target));
     let source = remote::start(connection)?;
     Ok(Host { app, source })

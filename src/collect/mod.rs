@@ -14,6 +14,7 @@ pub mod kernel_log;
 pub mod logs;
 pub mod memory;
 pub mod nvml;
+pub mod probe;
 pub mod process;
 pub mod python;
 pub mod redact;

@@ -25,6 +25,7 @@ use crate::model::host::Hello;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::PoolMap;
+use crate::model::probe::{Probe, Wish};
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::signal::{Signal, Signalled};
@@ -54,6 +55,8 @@ pub enum Update {
     Watched(ProcessKey, Result<String, Missing>),
     /// The answer to a [`Request::Signal`].
     Signalled(Signalled),
+    /// The answer to a [`Request::Probe`].
+    Probed(Arc<Probe>),
     /// A recording jumped: what came of this moment and after it is to be forgotten; these tell of it, oldest first.
     /// Events follow as usual.
     Jump { from: Mono, summaries: Vec<Summary> },
@@ -94,6 +97,8 @@ pub enum Request {
         signal: Signal,
         processes: Vec<ProcessKey>,
     },
+    /// Allocate on a card for a moment and give everything back; the person was asked.
+    Probe(Wish),
     /// A screen shows this GPU alone: its costly figures are wanted until another focus is told.
     Focus(Option<GpuUuid>),
     /// The period between frames.

@@ -1,9 +1,12 @@
 //! What a far host answers: to requests, and what else only a living source says. Never recorded.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::Update;
 use crate::model::log::LogView;
+use crate::model::probe::Probe;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::signal::{Signal, Signalled};
@@ -25,6 +28,8 @@ pub struct Reply {
     pub watched: Option<Answer<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signalled: Option<Outcomes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probed: Option<Box<Probe>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
 }
@@ -107,6 +112,10 @@ impl Reply {
                 signalled: Some(Outcomes::of(signalled)),
                 ..empty
             },
+            Update::Probed(probe) => Self {
+                probed: Some(Box::new((*probe).clone())),
+                ..empty
+            },
             Update::Notice(notice) => Self {
                 notice: Some(notice),
                 ..empty
@@ -133,6 +142,8 @@ impl Reply {
             Some(Update::Watched(watched.process, watched.answer()))
         } else if let Some(outcomes) = self.signalled {
             Some(Update::Signalled(outcomes.signalled()))
+        } else if let Some(probe) = self.probed {
+            Some(Update::Probed(Arc::new(*probe)))
         } else {
             self.notice.map(Update::Notice)
         }

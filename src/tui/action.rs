@@ -28,6 +28,7 @@ pub enum Action {
     Why,
     Incidents,
     Hosts,
+    Probe,
     NextPane,
     NextGpu,
     PreviousGpu,
@@ -204,6 +205,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "hosts",
         "hosts",
         "List the hosts, where several are watched; Enter opens the one under the cursor",
+    ),
+    def(
+        Action::Probe,
+        "probe",
+        "probe",
+        "Allocate on the GPU under the cursor for a moment, to see what it can hand out; says what it costs and asks first",
     ),
     def(
         Action::NextPane,

@@ -13,6 +13,7 @@ use super::groups::{self, Grouping, Line};
 use super::incidents::Incidents;
 use super::keymap::Keymap;
 use super::pools;
+use super::probes::Probes;
 use super::rows::{Ended, ProcessRow};
 use super::screens::fleet::FleetRow;
 use super::signal_menu::outcome_words;
@@ -29,6 +30,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Summary, worth};
 use crate::model::host::Hello;
+use crate::model::leave::Leave;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::PoolMap;
@@ -81,8 +83,10 @@ pub struct App {
     pub incidents: Incidents,
     /// The terminal reports clicks and the wheel.
     pub mouse: bool,
-    /// No signal may be sent: the user said so.
-    pub readonly: bool,
+    /// What may be done beside looking.
+    pub leave: Leave,
+    /// A probe whose screen is open is made again after this.
+    pub probe_interval: Option<Millis>,
     /// Index into the columns; `None` is the natural order.
     pub sort: Option<usize>,
     pub inverted: bool,
@@ -94,6 +98,8 @@ pub struct App {
     pub no_map: Option<((ProcessKey, u32), Missing)>,
     /// The newest log that a screen asked for; the screen looks whether it is still its own.
     pub log: Option<Arc<LogView>>,
+    /// What probes of the cards found.
+    pub probes: Probes,
     /// Python stacks, the newest first: of a process one for each thing they are taken for.
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
@@ -148,13 +154,15 @@ impl App {
             tags: Tags::default(),
             incidents: Incidents::default(),
             mouse: true,
-            readonly: false,
+            leave: Leave::ALL,
+            probe_interval: None,
             sort: None,
             inverted: false,
             detail: None,
             map: None,
             no_map: None,
             log: None,
+            probes: Probes::default(),
             stacks: Vec::new(),
             watches: HashMap::new(),
             name: None,
@@ -188,6 +196,7 @@ impl App {
             Update::Signalled(signalled) => {
                 self.message = Some(outcome_words(&signalled, &self.all_rows));
             }
+            Update::Probed(probe) => self.probes.take(probe),
             Update::Jump { from, summaries } => self.take_jump(from, &summaries),
             Update::Past {
                 before,

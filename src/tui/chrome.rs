@@ -10,6 +10,7 @@ use super::action::Action;
 use super::app::{App, Recording};
 use super::columns::PROCESS_COLUMNS;
 use super::incidents::moment;
+use super::probe_menu;
 use super::screens::Screen;
 use super::screens::incident::role;
 use super::signal_menu::SignalMenu;
@@ -347,7 +348,11 @@ pub fn footer(
         .footer()
         .iter()
         .filter(|action| !play.contains(action))
-        .filter(|action| **action != Action::Signal || SignalMenu::is_allowed(app).is_ok());
+        .filter(|action| match action {
+            Action::Signal => SignalMenu::is_allowed(app).is_ok(),
+            Action::Probe => probe_menu::is_allowed(app).is_ok(),
+            _ => true,
+        });
     for action in play.iter().chain(own) {
         if app.keymap.keys(*action).is_empty() {
             continue;

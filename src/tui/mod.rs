@@ -23,6 +23,8 @@ pub mod overlay;
 pub mod palette;
 pub mod picture;
 pub mod pools;
+pub mod probe_menu;
+pub mod probes;
 pub mod role;
 pub mod rows;
 pub mod screens;

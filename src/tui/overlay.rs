@@ -15,6 +15,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::filter::{Filter, FilterError};
 use super::help::Help;
 use super::keymap::is_enter;
+use super::probe_menu::ProbeMenu;
 use super::screens::{Screen, moved};
 use super::signal_menu::SignalMenu;
 use super::theme::Role;
@@ -32,6 +33,7 @@ pub enum Overlay {
     },
     Signal(SignalMenu),
     Columns(ColumnMenu),
+    Probe(ProbeMenu),
     /// What was sent to the clipboard, which may not have taken it: to be marked by hand.
     Sent(Copied),
     Filter {
@@ -94,6 +96,9 @@ impl Overlay {
     /// A key while a line of text is being typed; other overlays get actions.
     pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<After> {
         if let Self::Signal(menu) = self {
+            return menu.type_key(key).map(After::Asks);
+        }
+        if let Self::Probe(menu) = self {
             return menu.type_key(key).map(After::Asks);
         }
         if let Self::Help(help) = self {
@@ -166,7 +171,7 @@ impl Overlay {
                     *cursor = at;
                 }
             }
-            (Self::Filter { .. } | Self::Watch { .. } | Self::Sent(_), _) => {}
+            (Self::Filter { .. } | Self::Watch { .. } | Self::Sent(_) | Self::Probe(_), _) => {}
         }
         After::Open
     }
@@ -184,7 +189,7 @@ impl Overlay {
                 Some(Action::Open)
             }
             Self::Sent(_) => Some(Action::Back),
-            Self::Help(_) | Self::Filter { .. } | Self::Watch { .. } => None,
+            Self::Help(_) | Self::Filter { .. } | Self::Watch { .. } | Self::Probe(_) => None,
         }
     }
 
@@ -193,6 +198,7 @@ impl Overlay {
             Self::Help(help) => help.draw(app, screen, area, buffer),
             Self::Signal(menu) => menu.draw(app, area, buffer),
             Self::Columns(menu) => menu.draw(app, area, buffer),
+            Self::Probe(menu) => menu.draw(app, area, buffer),
             Self::Sent(copied) => draw_sent(app, copied, area, buffer),
             Self::Sort { cursor } => draw_sort(app, *cursor, area, buffer),
             Self::Filter { input, wrong, .. } => {

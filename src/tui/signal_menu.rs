@@ -92,17 +92,13 @@ fn size() -> (u16, u16) {
 impl SignalMenu {
     /// # Errors
     /// With why no signal can be sent from here at all.
-    pub fn is_allowed(app: &App) -> Result<(), &'static str> {
+    pub fn is_allowed(app: &App) -> Result<(), String> {
         if app.recording.is_some() {
-            return Err("this is a recording: its processes do not run here");
+            return Err("this is a recording: its processes do not run here".into());
         }
-        if app.readonly && app.link.is_some() {
-            return Err("no signals to a far host, unless gputop is started with --allow-signals");
-        }
-        if app.readonly {
-            return Err("no signals: gputop was started with --readonly");
-        }
-        Ok(())
+        app.leave
+            .signals
+            .map_err(|why| format!("no signals: {why}"))
     }
 
     /// # Errors

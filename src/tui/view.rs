@@ -16,10 +16,12 @@ use super::copying;
 use super::filter::Filter;
 use super::help::Help;
 use super::overlay::{After, Overlay, orders};
+use super::probe_menu::ProbeMenu;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
 use super::screens::log::{self, LogScreen};
 use super::screens::overview::Overview;
+use super::screens::probe::{self, ProbeScreen};
 use super::screens::unread::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
@@ -28,6 +30,7 @@ use super::widgets::cells::keep_shown;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
+use crate::model::probe::Wish;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
@@ -104,6 +107,9 @@ impl View {
                 .and_then(|overlay| overlay.type_key(key, app))
         {
             let mut requests = Vec::from_iter(self.after(after));
+            if let Some(Request::Probe(wish)) = requests.first() {
+                self.show_probe(wish, app);
+            }
             requests.extend(self.follow(app));
             return (Outcome::Stay, requests);
         }
@@ -185,6 +191,7 @@ impl View {
             Action::Why => self.open_incident(app),
             Action::Incidents => self.list_incidents(),
             Action::Hosts => return Outcome::Hosts,
+            Action::Probe => self.open_probe(app),
             Action::Help => {
                 self.overlay = Some(Overlay::Help(Help::default()));
             }
@@ -294,6 +301,25 @@ impl View {
             ended: ended.collect(),
         };
         Document::new(&app.hello, Arc::clone(&app.frame), Some(shown))
+    }
+
+    /// Asks whether to probe; where it was done already, what came of it lies behind the question.
+    fn open_probe(&mut self, app: &mut App) {
+        let screen = self.top();
+        match ProbeMenu::open(app, screen.process(app), screen.gpu(app)) {
+            Ok(menu) => self.overlay = Some(Overlay::Probe(menu)),
+            Err(why) => app.message = Some(why),
+        }
+    }
+
+    /// What was asked for is shown where its answer will be.
+    fn show_probe(&mut self, wish: &Wish, app: &mut App) {
+        app.probes.ask(wish.clone());
+        if self.top().def().id == probe::DEF.id {
+            self.stack.pop();
+        }
+        self.stack
+            .push(Box::new(ProbeScreen::new(wish.gpu.clone())));
     }
 
     fn open_signals(&mut self, signal: Signal, app: &mut App) {

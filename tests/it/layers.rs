@@ -46,6 +46,16 @@ const RULES: &[Rule] = &[
         place: "collect/logs",
         may: &["collect", "model", "diagnose::scan"],
     },
+    // Where what is known of a host becomes what the probe's child is told.
+    Rule {
+        place: "collect/probe.rs",
+        may: &["collect", "model", "probe"],
+    },
+    // Its own allocations on a card, judged as a process's are.
+    Rule {
+        place: "probe",
+        may: &["model", "allocator"],
+    },
     Rule {
         place: "collect",
         may: &["model"],
@@ -95,6 +105,8 @@ const RULES: &[Rule] = &[
             "allocator",
             // An incident reads the same wherever it is shown.
             "export::explanation",
+            // So does a probe.
+            "export::probe",
             "model",
             "source::stream",
             "source::Update",
@@ -115,6 +127,7 @@ const RULES: &[Rule] = &[
             "export",
             "incidents",
             "model",
+            "probe",
             "run",
             "source",
             "tui",
@@ -137,6 +150,7 @@ const UNSAFE: &[&str] = &[
     "collect/ends/pidfd_info.rs",
     "collect/memory/raw.rs",
     "collect/nvml/raw.rs",
+    "probe/child/cuda.rs",
     "run/raw.rs",
 ];
 
@@ -144,6 +158,7 @@ const UNSAFE: &[&str] = &[
 const RESERVED: &[(&str, &[&str])] = &[
     ("nvml_wrapper", &["collect/nvml/", "collect/driver/"]),
     ("nvml_wrapper_sys", &["collect/nvml/"]),
+    ("cudarc", &["probe/child/"]),
     ("py_spy", &["collect/python.rs", "collect/python/"]),
     ("unsafe", UNSAFE),
     ("unsafe_code", UNSAFE),

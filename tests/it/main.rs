@@ -54,6 +54,8 @@ mod past;
 mod pictures;
 mod pooled;
 #[cfg(target_os = "linux")]
+mod probe;
+#[cfg(target_os = "linux")]
 mod python;
 mod recorded_maps;
 mod recording;

@@ -10,6 +10,7 @@ use gputop::model::event::Event;
 use gputop::model::link::Link;
 use gputop::model::log::LogView;
 use gputop::model::pool::PoolMap;
+use gputop::model::probe::Probe;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::signal::{Signal, Signalled};
@@ -62,6 +63,7 @@ fn read(file: &Path) -> (Vec<Update>, String) {
         target: Target::Via(format!("cat {}", file.display())),
         interval: Millis(1_000),
         allow_signals: false,
+        allow_probe: false,
         shared: None,
     };
     let mut source = remote::start(connection).unwrap();
@@ -119,6 +121,7 @@ fn all_kinds() -> Vec<Update> {
             signal: Signal::Term,
             outcomes: vec![(key(), Ok(())), (key(), Err(why()))],
         }),
+        Update::Probed(Arc::new(Probe::default())),
         Update::Notice("a sentence".into()),
     ]
 }

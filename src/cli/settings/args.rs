@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, Type
 use clap::{Arg, Args, Command};
 
 use super::definition::{
-    ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, READONLY, SettingDef, THEME,
+    ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
 };
 use super::themes::AUTO;
 use super::written::Raw;
@@ -34,12 +34,15 @@ pub struct SharedArgs {
     /// Leave the mouse to the terminal, as for selecting text (or hold Shift)
     #[arg(long, global = true)]
     no_mouse: bool,
-    /// Send no signal to any process, whatever is pressed
+    /// Send no signal to any process and probe no GPU, whatever is pressed
     #[arg(long, global = true)]
     readonly: bool,
     /// Run a command for each incident, once, with its JSON on standard input
     #[arg(long, value_name = "CMD", global = true)]
     on_incident: Option<String>,
+    /// While the screen of a probe is open, probe again after this time; or `off`
+    #[arg(long, value_name = "TIME", global = true)]
+    probe_interval: Option<String>,
 }
 
 impl SharedArgs {
@@ -53,6 +56,8 @@ impl SharedArgs {
         let readonly = self.readonly.then_some((&READONLY, Raw::Switch(true)));
         let command = self.on_incident.clone();
         let on_incident = command.map(|command| (&ON_INCIDENT, Raw::Text(command)));
+        let probe_interval = self.probe_interval.clone();
+        let probe_interval = probe_interval.map(|time| (&PROBE_INTERVAL, Raw::Text(time)));
         let all = [
             interval,
             theme,
@@ -61,6 +66,7 @@ impl SharedArgs {
             mouse,
             readonly,
             on_incident,
+            probe_interval,
         ];
         all.into_iter().flatten().collect()
     }

@@ -80,7 +80,7 @@ pub const READONLY: SettingDef = SettingDef {
     flag: "--readonly",
     default: "false",
     example: "true",
-    help: "Send no signal to any process, whatever is pressed",
+    help: "Send no signal to any process and probe no GPU, whatever is pressed",
 };
 
 pub const ON_INCIDENT: SettingDef = SettingDef {
@@ -93,6 +93,16 @@ pub const ON_INCIDENT: SettingDef = SettingDef {
     help: "A command that `sh -c` runs once for each incident, with the incident's JSON on its standard input and 10 s to end",
 };
 
+pub const PROBE_INTERVAL: SettingDef = SettingDef {
+    name: "probe_interval",
+    kind: Kind::Text,
+    variable: "GPUTOP_PROBE_INTERVAL",
+    flag: "--probe-interval",
+    default: "off",
+    example: "\"5m\"",
+    help: "While the screen of a probe is open, probe again after this, from 10s to 24h; or `off`",
+};
+
 pub const SETTINGS: &[&SettingDef] = &[
     &INTERVAL,
     &THEME,
@@ -101,6 +111,7 @@ pub const SETTINGS: &[&SettingDef] = &[
     &MOUSE,
     &READONLY,
     &ON_INCIDENT,
+    &PROBE_INTERVAL,
 ];
 
 /// The table of the file that binds keys.

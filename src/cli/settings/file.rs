@@ -254,11 +254,11 @@ mod tests {
             ),
             (
                 "\"a\\u001b[31m\\nb\" = 1",
-                "c.toml, line 1: there is no key `a^[[31m^Jb`; there are interval, theme, density, ascii, mouse, readonly, on_incident, keys",
+                "c.toml, line 1: there is no key `a^[[31m^Jb`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys",
             ),
             (
                 "colour = 1",
-                "c.toml, line 1: there is no key `colour`; there are interval, theme, density, ascii, mouse, readonly, on_incident, keys",
+                "c.toml, line 1: there is no key `colour`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys",
             ),
             (
                 "theme = \"dark\"\ninterval = 1",

@@ -24,6 +24,33 @@ pub fn interval_argument(text: &str) -> Result<Millis, String> {
     parse(text).map_err(|report| report.to_string())
 }
 
+/// `5m`, `30s`: from ten seconds to a day; `off` for never.
+pub fn parse_probe_interval(text: &str) -> Result<Option<Millis>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let span: SignedDuration = text
+        .parse()
+        .wrap_err_with(|| format!("`{}` is no time; write 5m or 30s, or off", quoted(text)))?;
+    match u64::try_from(span.as_millis()) {
+        Ok(ms @ 10_000..=86_400_000) => Ok(Some(Millis(ms))),
+        _ => bail!("a time of {text} between probes is out of range; from 10s to 24h, or off"),
+    }
+}
+
+/// `500ms`, `2s`: from 10 ms to a minute, for which a card is held full at most.
+pub fn limit_argument(text: &str) -> Result<Millis, String> {
+    let span: SignedDuration = text
+        .parse()
+        .map_err(|_| format!("`{}` is no time; write 500ms or 2s", quoted(text)))?;
+    match u64::try_from(span.as_millis()) {
+        Ok(ms @ 10..=60_000) => Ok(Millis(ms)),
+        _ => Err(format!(
+            "a limit of {text} is out of range; from 10ms to 1m"
+        )),
+    }
+}
+
 /// `1m`, `10s`: from a second to a day; `off` or `0` for no maps.
 pub fn maps_argument(text: &str) -> Result<Every, String> {
     if text == "off" || text == "0" {
@@ -56,6 +83,29 @@ mod tests {
             let error = interval_argument(wrong).expect_err(wrong);
             assert!(
                 error.contains("write 1s") || error.contains("from 100ms"),
+                "{wrong}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_time_between_probes_is_bounded_and_may_be_never() {
+        let parsed = |text| parse_probe_interval(text).map_err(|report| report.to_string());
+        assert_eq!(parsed("5m"), Ok(Some(Millis(300_000))));
+        assert_eq!(parsed("off"), Ok(None));
+        for wrong in ["", "1", "1s", "25h", "-1m"] {
+            let error = parsed(wrong).expect_err(wrong);
+            assert!(error.contains("or off"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_bounded() {
+        assert_eq!(limit_argument("500ms"), Ok(Millis(500)));
+        for wrong in ["", "500", "1ms", "2m", "-1s"] {
+            let error = limit_argument(wrong).expect_err(wrong);
+            assert!(
+                error.contains("500ms") || error.contains("from 10ms"),
                 "{wrong}: {error}"
             );
         }

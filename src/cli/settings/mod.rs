@@ -8,6 +8,7 @@ pub mod definition;
 mod error;
 mod file;
 mod interval;
+mod size;
 mod terminal;
 mod themes;
 mod written;
@@ -20,12 +21,15 @@ use jiff::tz::TimeZone;
 pub use args::SharedArgs;
 pub use error::{Origin, SettingError};
 pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
-pub use interval::{interval_argument, maps_argument};
+pub use interval::{interval_argument, limit_argument, maps_argument};
+pub use size::size_argument;
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
 pub use written::Raw;
 
-use self::definition::{ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, READONLY, SettingDef, THEME};
+use self::definition::{
+    ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
+};
 use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
@@ -35,6 +39,7 @@ pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::collect::process::container::Files;
 use crate::incidents::Store;
+use crate::model::leave::Leave;
 use crate::model::spelling::instead_of;
 use crate::model::text::quoted;
 use crate::model::units::Millis;
@@ -57,8 +62,10 @@ pub struct Settings {
     pub keymap: Keymap,
     pub density: Density,
     pub mouse: bool,
-    /// No signal is sent to any process.
+    /// No signal is sent to any process, no GPU probed.
     pub readonly: bool,
+    /// Between probes while their screen is open.
+    pub probe_interval: Option<Millis>,
     /// The command to run for each incident.
     pub on_incident: Option<String>,
     clipboard: Clipboard,
@@ -112,6 +119,7 @@ impl Settings {
             mouse: written.switch(&MOUSE).unwrap_or(true),
             readonly: written.switch(&READONLY).unwrap_or(false),
             on_incident: on_incident(&written),
+            probe_interval: probe_interval(&written)?,
             clipboard: terminal.clipboard(),
             theme_name,
             written,
@@ -123,7 +131,8 @@ impl Settings {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
         app.density = self.density;
         app.mouse = self.mouse;
-        app.readonly = self.readonly;
+        app.leave = Leave::readonly(self.readonly);
+        app.probe_interval = self.probe_interval;
         app
     }
 
@@ -142,7 +151,10 @@ impl Settings {
         let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
         let density = self.written.text(&DENSITY).unwrap_or(DENSITY.default);
         let on_incident = self.on_incident.clone().unwrap_or_default();
-        let values: [(&'static SettingDef, Raw); 7] = [
+        let probe_interval = self
+            .probe_interval
+            .map_or_else(|| PROBE_INTERVAL.default.to_owned(), interval_words);
+        let values: [(&'static SettingDef, Raw); 8] = [
             (&INTERVAL, interval),
             (&THEME, theme),
             (&DENSITY, Raw::Text(density.to_owned())),
@@ -150,6 +162,7 @@ impl Settings {
             (&MOUSE, Raw::Switch(self.mouse)),
             (&READONLY, Raw::Switch(self.readonly)),
             (&ON_INCIDENT, Raw::Text(on_incident)),
+            (&PROBE_INTERVAL, Raw::Text(probe_interval)),
         ];
         let with_origin = |(def, raw)| (def, raw, self.written.origin(def));
         values.into_iter().map(with_origin).collect()
@@ -167,6 +180,16 @@ fn written_interval(written: &Written) -> Result<Millis, SettingError> {
     };
     interval::parse(text).map_err(|report| SettingError::Value {
         origin: written.origin(&INTERVAL),
+        what: report.to_string(),
+    })
+}
+
+fn probe_interval(written: &Written) -> Result<Option<Millis>, SettingError> {
+    let Some(text) = written.text(&PROBE_INTERVAL) else {
+        return Ok(None);
+    };
+    interval::parse_probe_interval(text).map_err(|report| SettingError::Value {
+        origin: written.origin(&PROBE_INTERVAL),
         what: report.to_string(),
     })
 }
@@ -229,7 +252,7 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         cgroup_root: PathBuf::from("/sys/fs/cgroup"),
         kernel_log: kernel_log_path(),
         // Whoever lets a person send signals says so.
-        readonly: true,
+        leave: Leave::none("nobody was asked"),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
 //! (the kernel's side), `ends` (of processes, and the kernel's log), `xid` (the driver's events), `torch`
-//! (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `requests`, and
+//! (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `probe` (a card
+//! on request), `requests`, and
 //! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
@@ -35,6 +36,7 @@ use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::nvml::xid;
+use super::probe;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
 use super::process::{ProcessReadout, detail, send_signal};
@@ -46,7 +48,9 @@ use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose, Xid}
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
+use crate::model::leave::Leave;
 use crate::model::pool::{Pool, PoolMap, Pools};
+use crate::model::probe::Wish;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::signal::{Signal, Signalled};
@@ -71,8 +75,8 @@ pub struct Options {
     pub cgroup_root: PathBuf,
     /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
-    /// No signal is sent, whoever asks.
-    pub readonly: bool,
+    /// What else is refused, whoever asks.
+    pub leave: Leave,
 }
 
 /// What a collector's thread hands in.
@@ -138,6 +142,16 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         }
     })?;
 
+    let (probes, wishes) = mpsc::channel::<(Wish, Frame)>();
+    let probe_feed = Arc::clone(&feed);
+    let proc_root = options.proc_root.clone();
+    thread("probe").spawn(move || {
+        while let Ok((wish, known)) = wishes.recv() {
+            let probe = probe::probe(&wish, &known, &proc_root);
+            probe_feed.push(Update::Probed(Arc::new(probe)));
+        }
+    })?;
+
     let stack_feed = Arc::clone(&feed);
     let python = Python::start(move |key, stack| {
         stack_feed.push(Update::Stacks(key, Arc::new(stack)));
@@ -190,6 +204,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         sections,
         kernel: kernel_orders,
         details,
+        probes,
         workers: BTreeMap::new(),
         gpus: BTreeMap::new(),
         driver: None,
@@ -200,7 +215,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         remembered: Remembered::default(),
         awaited: Vec::new(),
         focus: None,
-        readonly: options.readonly,
+        leave: options.leave,
         proc_root: options.proc_root,
         frame_seq: 0,
         event_seq: 0,
@@ -283,6 +298,7 @@ struct Agent {
     sections: Sender<Section>,
     kernel: Sender<KernelOrder>,
     details: Sender<ProcessKey>,
+    probes: Sender<(Wish, Frame)>,
     workers: BTreeMap<u32, Sender<Order>>,
     gpus: BTreeMap<u32, Gpu>,
     driver: Option<Driver>,
@@ -295,7 +311,7 @@ struct Agent {
     copies: HashSet<ProcessKey>,
     leftovers: Option<Vec<Leftover>>,
     focus: Option<GpuUuid>,
-    readonly: bool,
+    leave: Leave,
     proc_root: PathBuf,
     frame_seq: u64,
     event_seq: u64,
@@ -535,6 +551,7 @@ impl Agent {
                 self.logs.name(process, path.into(), answer);
             }
             Request::Signal { signal, processes } => self.send_signal(signal, processes),
+            Request::Probe(wish) => self.probe(wish),
             Request::Focus(focus) => self.set_focus(focus),
             Request::Interval(interval) => {
                 self.interval = interval;
@@ -550,10 +567,25 @@ impl Agent {
         }
     }
 
+    /// On the probe's own thread, one after the other: it waits for its child.
+    fn probe(&self, wish: Wish) {
+        if let Err(why) = self.leave.probes {
+            let refused = probe::refused(&wish.gpu, why.into());
+            self.feed.push(Update::Probed(Arc::new(refused)));
+            return;
+        }
+        let known = Frame {
+            gpus: self.gpus.values().cloned().collect(),
+            pools: Some(self.pools.clone()),
+            ..Frame::default()
+        };
+        let _ = self.probes.send((wish, known));
+    }
+
     fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
-        let send = |key| match self.readonly {
-            true => Err(Missing::new(Reason::Denied, "gputop runs with --readonly")),
-            false => send_signal(&self.proc_root, key, signal),
+        let send = |key| match self.leave.signals {
+            Err(why) => Err(Missing::new(Reason::Denied, why)),
+            Ok(()) => send_signal(&self.proc_root, key, signal),
         };
         let outcomes = processes.into_iter().map(|key| (key, send(key)));
         self.feed.push(Update::Signalled(Signalled {

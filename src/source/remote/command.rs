@@ -40,21 +40,24 @@ const MOST_COMPLAINTS: usize = 4096;
 pub struct Connection {
     pub target: Target,
     pub interval: Millis,
-    /// The agent there may send signals.
+    /// What the agent there may do when it is asked, beside looking.
     pub allow_signals: bool,
+    pub allow_probe: bool,
     /// Where ssh shares one connection; `None` where the user's own configuration says, or nothing is to be shared.
     pub shared: Option<Shared>,
 }
 
 impl Connection {
     fn command(&self) -> Command {
-        let arguments = if self.allow_signals {
-            " --allow-signals"
-        } else {
-            ""
-        };
+        let mut arguments = String::new();
+        if self.allow_signals {
+            arguments += " --allow-signals";
+        }
+        if self.allow_probe {
+            arguments += " --allow-probe";
+        }
         let mut command = match &self.target {
-            Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &agent(arguments)),
+            Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &agent(&arguments)),
             Target::Via(line) => {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", line]);

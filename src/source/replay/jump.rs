@@ -10,6 +10,7 @@ use super::target::{self, Target, Until};
 use crate::model::event::Event;
 use crate::model::history::Summary;
 use crate::model::log::LogView;
+use crate::model::probe::{Outcome, Probe};
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::Signalled;
 use crate::model::units::Mono;
@@ -67,6 +68,14 @@ impl Player {
                         signal,
                         outcomes: outcomes.collect(),
                     }));
+                }
+                Request::Probe(wish) => {
+                    self.feed.push(Update::Probed(Arc::new(Probe {
+                        gpu: wish.gpu,
+                        outcome: Outcome::Refused,
+                        reason: Some("a recording plays: its GPU is not here".into()),
+                        ..Probe::default()
+                    })));
                 }
                 Request::Play(play) => target = self.obey_play(play, target),
                 Request::Map(wanted) => map = wanted,

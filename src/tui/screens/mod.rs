@@ -9,6 +9,7 @@ pub mod incidents;
 pub mod log;
 pub mod memory;
 pub mod overview;
+pub mod probe;
 pub mod process;
 pub mod process_table;
 pub mod strip;
@@ -76,6 +77,11 @@ pub trait Screen {
         None
     }
 
+    /// The GPU that the cursor is on, or that this screen is about; a process tells its own.
+    fn gpu(&self, _app: &App) -> Option<GpuUuid> {
+        self.focus()
+    }
+
     /// The group that the cursor is on.
     fn group<'a>(&self, _app: &'a App) -> Option<&'a Group> {
         None
@@ -140,6 +146,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &incident::DEF,
     &incidents::DEF,
     &fleet::DEF,
+    &probe::DEF,
 ];
 
 /// Below this the overview is a strip, and there is no footer.

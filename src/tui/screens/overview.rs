@@ -560,6 +560,12 @@ impl Screen for Overview {
         app.row_of_line(self.process_cursor(app)?)
     }
 
+    fn gpu(&self, app: &App) -> Option<GpuUuid> {
+        let gpus = &app.frame.gpus;
+        let under = self.selected_gpu(app).or_else(|| gpus.first())?;
+        Some(under.uuid.clone())
+    }
+
     fn group<'a>(&self, app: &'a App) -> Option<&'a Group> {
         app.lines.get(self.process_cursor(app)?)?.group()
     }

@@ -11,6 +11,8 @@ use crate::tui::theme::{Role, Theme};
 /// `<=   1M `
 const LABEL: u16 = 8;
 const COUNT: u16 = 7;
+/// The least that is left for a bar, before the counts give up a column for it.
+const BAR: u16 = 3;
 const SIZE: u16 = 7;
 const STEP: u64 = Bytes::gib(1).0 / 100;
 
@@ -30,15 +32,33 @@ pub fn merged(buckets: &[Bucket], rows: usize) -> Vec<Bucket> {
         .collect()
 }
 
-/// Needs a row for the heading and one for each bar; the lengths of bars are bytes.
+/// The free blocks of a cache.
 pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) {
-    if area.height < 2 || area.width < LABEL + COUNT + SIZE {
+    let title = if area.width >= 34 {
+        "IDLE BLOCKS, by size"
+    } else {
+        "IDLE BLOCKS"
+    };
+    let empty = "nothing is free in the cache";
+    draw_titled(title, empty, buckets, area, buffer, theme);
+}
+
+/// Needs a row for the heading and one for each bar; the lengths of bars are bytes. `empty` stands where there are none.
+pub fn draw_titled(
+    title: &str,
+    empty: &str,
+    buckets: &[Bucket],
+    area: Rect,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    if area.height < 2 || area.width < LABEL + count_width(area) + SIZE {
         return;
     }
-    heading(area, buffer, theme);
+    heading(title, area, buffer, theme);
     let shown = merged(buckets, usize::from(area.height) - 1);
     if shown.is_empty() {
-        let text = "nothing is free in the cache";
+        let text = empty;
         put(
             buffer,
             area.x,
@@ -62,24 +82,27 @@ pub fn draw(buckets: &[Bucket], area: Rect, buffer: &mut Buffer, theme: &Theme) 
     }
 }
 
-fn heading(area: Rect, buffer: &mut Buffer, theme: &Theme) {
-    let title = if area.width >= 34 {
-        "IDLE BLOCKS, by size"
-    } else {
-        "IDLE BLOCKS"
-    };
+fn heading(title: &str, area: Rect, buffer: &mut Buffer, theme: &Theme) {
     put(
         buffer,
         area.x,
         area.y,
         title,
-        area.width,
+        area.width - SIZE - count_width(area),
         theme.style(Role::Title),
     );
     let dim = theme.style(Role::Dim);
     let right = area.right();
     put_right(buffer, area.x, right, area.y, "GiB", dim);
     put_right(buffer, area.x, right - SIZE, area.y, "count", dim);
+}
+
+fn count_width(area: Rect) -> u16 {
+    if area.width < LABEL + BAR + COUNT + SIZE {
+        COUNT - 1
+    } else {
+        COUNT
+    }
 }
 
 fn draw_row(
@@ -92,7 +115,7 @@ fn draw_row(
 ) {
     let label = format!("<={:>5}", size_words(bucket.up_to));
     put(buffer, row.x, row.y, &label, LABEL, theme.style(Role::Dim));
-    let room = row.width - LABEL - COUNT - SIZE;
+    let room = row.width - LABEL - count_width(row) - SIZE;
     let cells = u128::from(bucket.bytes.0) * u128::from(room) / u128::from(most.0.max(1));
     let mut cells = u16::try_from(cells).unwrap_or(room).min(room);
     if bucket.count > 0 && room > 0 {
@@ -115,7 +138,7 @@ fn draw_row(
     let (right, count) = (row.right(), bucket.count.to_string());
     put_right(
         buffer,
-        right - SIZE - COUNT,
+        right - SIZE - count_width(row),
         right - SIZE,
         row.y,
         &count,
@@ -141,7 +164,7 @@ fn amount(bucket: &Bucket, printed: Bytes) -> String {
 }
 
 /// A power of two without decimals: `512`, `64K`, `1M`, `16G`.
-fn size_words(size: Bytes) -> String {
+pub fn size_words(size: Bytes) -> String {
     match size.0 {
         n if n >= 1 << 40 => format!("{}T", n >> 40),
         n if n >= 1 << 30 => format!("{}G", n >> 30),

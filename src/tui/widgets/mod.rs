@@ -3,6 +3,7 @@
 pub mod bar;
 pub mod cells;
 pub mod facts;
+pub mod heat;
 pub mod histogram;
 pub mod pool_chart;
 pub mod scroll;

@@ -321,6 +321,7 @@ impl Screen for GpuScreen {
             Action::Memory,
             Action::NextPane,
             Action::NextGpu,
+            Action::Probe,
             Action::ZoomOut,
             Action::ScrollBack,
             Action::Help,

@@ -372,6 +372,7 @@ impl Screen for MemoryScreen {
             Action::Stack,
             Action::Copy,
             Action::Help,
+            Action::Probe,
             Action::ZoomOut,
             Action::ScrollBack,
         ]

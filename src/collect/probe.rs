@@ -1,0 +1,185 @@
+//! Probes a card of this host: what is known of it, and the map of the process that is asked about, become what the
+//! probe's child is told; what cannot be probed is refused here, without a child.
+
+use std::path::Path;
+
+use super::clock::{now_mono, now_wall};
+use super::runtime;
+use super::torch::{Attached, Failure};
+use crate::model::frame::{Frame, SCHEMA};
+use crate::model::gpu::{Gpu, Memory, MigInstance};
+use crate::model::pool::PoolMap;
+use crate::model::probe::{
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Probe, ProcessSide, Wish, least_free,
+};
+use crate::model::process::ProcessKey;
+use crate::model::reading::Reading;
+use crate::model::units::{Bytes, GpuUuid};
+use crate::probe::pattern::{self, Pattern};
+use crate::probe::{Ask, process_side};
+
+/// Does it, and waits until everything is given back. Takes up to seconds.
+pub fn probe(wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
+    let (time, at) = (now_wall(), now_mono());
+    let mut probe = match ask(wish, frame) {
+        Ok(ask) => with_process(ask, wish, frame, proc_root),
+        Err(why) => refused(&wish.gpu, why),
+    };
+    probe.time = time;
+    probe.at = at.into();
+    probe
+}
+
+/// A probe that never was, and why.
+pub fn refused(gpu: &GpuUuid, why: String) -> Probe {
+    Probe {
+        schema: SCHEMA,
+        gpu: gpu.clone(),
+        outcome: Outcome::Refused,
+        reason: Some(why),
+        ..Probe::default()
+    }
+}
+
+fn with_process(mut ask: Ask, wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
+    let mut side = None;
+    ask.pattern = pattern::synthetic(ask.arena);
+    if let Some(process) = wish.process {
+        match map_of(process, &wish.gpu, frame, proc_root) {
+            Ok(map) => {
+                let source = format!("PID {}", process.pid);
+                let pattern = pattern::of_map(&map, &source, ask.arena);
+                // An empty cache tells nothing of what its program will ask for.
+                if !pattern.requests.is_empty() {
+                    ask.pattern = pattern;
+                }
+                side = Some(process_side(&map));
+            }
+            Err(why) => {
+                side = Some(ProcessSide {
+                    process,
+                    missing: Some(why),
+                    ..ProcessSide::default()
+                });
+            }
+        }
+    }
+    let mut probe = crate::probe::probe(&ask);
+    probe.process = side;
+    probe
+}
+
+/// The device's map of the process: that of this GPU where it could be told which, else of what holds most.
+fn map_of(
+    process: ProcessKey,
+    gpu: &GpuUuid,
+    frame: &Frame,
+    proc_root: &Path,
+) -> Result<PoolMap, String> {
+    let say = |failure: Failure| failure.missing().to_string();
+    let mut attached = Attached::open(proc_root, process.pid).map_err(say)?;
+    let placed = frame.pools.iter().flat_map(|pools| pools.of(process));
+    let here = placed
+        .filter(|pool| pool.gpu.value() == Some(gpu))
+        .map(|pool| pool.ordinal)
+        .next();
+    let ordinal = match here {
+        Some(ordinal) => ordinal,
+        None => {
+            let stats = attached.stats().map_err(say)?;
+            let most = stats.iter().max_by_key(|s| s.reserved_bytes.all.current);
+            most.map_or(0, |stats| stats.ordinal)
+        }
+    };
+    let mut map = attached.map(ordinal).map_err(say)?;
+    map.process = process;
+    map.at = now_mono();
+    Ok(map)
+}
+
+/// What the child is told, without the pattern.
+fn ask(wish: &Wish, frame: &Frame) -> Result<Ask, String> {
+    let target = target(&wish.gpu, &frame.gpus)
+        .ok_or_else(|| format!("there is no GPU {} here", wish.gpu))?;
+    if target.mig.is_none() && target.gpu.mig_enabled.get() == Some(true) {
+        return Err(match target.gpu.mig.first() {
+            Some(mig) => format!(
+                "the GPU is in MIG mode, its memory belongs to its devices; probe one of those: --gpu {}",
+                mig.uuid
+            ),
+            None => "the GPU is in MIG mode and has no MIG device".into(),
+        });
+    }
+    let memory = target.memory();
+    let others = target.others();
+    let ask = Ask {
+        gpu: wish.gpu.clone(),
+        nvml_free: memory.free.clone(),
+        others,
+        limit: wish.limit.unwrap_or(DEFAULT_LIMIT),
+        headroom: wish.headroom,
+        force: wish.force,
+        policies: match wish.policies.as_slice() {
+            [] => POLICIES.to_vec(),
+            some => some.to_vec(),
+        },
+        arena: DEFAULT_ARENA,
+        pattern: Pattern::default(),
+        locks: runtime::folder("probe"),
+        parent: std::process::id(),
+    };
+    if let (Some(free), Some(total), false) = (memory.free.get(), memory.total.get(), wish.force) {
+        let least = least_free(total, wish.headroom, others);
+        if free < least {
+            return Err(too_little(free, least, others));
+        }
+    }
+    Ok(ask)
+}
+
+fn too_little(free: Bytes, least: Bytes, others: bool) -> String {
+    let because = if others {
+        " because other processes live there"
+    } else {
+        ""
+    };
+    format!(
+        "{free} are free, and the probe wants {least}: its headroom{because} and a context of its own; --headroom sets less, --force takes half of what is free"
+    )
+}
+
+/// A GPU, or a MIG device of it.
+struct Target<'f> {
+    gpu: &'f Gpu,
+    mig: Option<&'f MigInstance>,
+}
+
+fn target<'f>(uuid: &GpuUuid, gpus: &'f [Gpu]) -> Option<Target<'f>> {
+    gpus.iter().find_map(|gpu| {
+        if gpu.uuid == *uuid {
+            return Some(Target { gpu, mig: None });
+        }
+        let mig = gpu.mig.iter().find(|mig| mig.uuid == *uuid)?;
+        Some(Target {
+            gpu,
+            mig: Some(mig),
+        })
+    })
+}
+
+impl Target<'_> {
+    fn memory(&self) -> &Memory {
+        self.mig.map_or(&self.gpu.memory, |mig| &mig.memory)
+    }
+
+    /// Whether anybody lives there; where the driver does not tell, somebody may.
+    fn others(&self) -> bool {
+        let Reading::Value(listed) = &self.gpu.processes else {
+            return true;
+        };
+        let instance = self.mig.and_then(|mig| mig.gpu_instance.get());
+        listed
+            .iter()
+            .any(|process| instance.is_none() || process.gpu_instance == instance)
+    }
+}

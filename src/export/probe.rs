@@ -1,0 +1,249 @@
+//! A probe as text: the three histograms side by side, what they say in a sentence each, and what it cost.
+
+use std::fmt::Write as _;
+
+use crate::model::probe::{Bin, Fill, Outcome, PatternRun, Probe, ProcessSide};
+use crate::model::units::{Bytes, apportion};
+
+/// Cells of a bar.
+const BAR: usize = 7;
+/// Hundredths of a GiB, as all tables print.
+const STEP: u64 = Bytes::gib(1).0 / 100;
+
+/// The whole, for a terminal of 80 columns. `name` is the GPU's: `GPU 0 NVIDIA H200`.
+pub fn text(probe: &Probe, name: &str) -> String {
+    let mut text = format!("{name}  {}\n", probe.gpu);
+    if let Some(why) = &probe.reason {
+        let _ = writeln!(text, "{}", sentence(why));
+    }
+    if probe.outcome == Outcome::NoContext {
+        text.push_str("gputop cards context-refused-scattered\n");
+    }
+    if let (Some(total), Some(free)) = (probe.total_bytes.get(), probe.free_bytes.get()) {
+        let _ = writeln!(
+            text,
+            "free {free} of {total}, {} of it left alone as headroom",
+            probe.headroom_bytes
+        );
+    }
+    if let Some(fill) = &probe.driver {
+        let _ = writeln!(text, "\ndriver    {}", driver_words(fill));
+    }
+    if let Some(run) = probe.patterns.first() {
+        let _ = writeln!(
+            text,
+            "pattern   {}: {} requests in an arena of {}; the histogram is of {}",
+            run.source,
+            run.requests,
+            run.arena_bytes,
+            run.policy.words()
+        );
+    }
+    if let Some(side) = &probe.process {
+        let _ = writeln!(text, "process   {}", process_words(side));
+    }
+    if probe.driver.is_some() || !probe.patterns.is_empty() {
+        text.push('\n');
+        write_histograms(&mut text, probe);
+    }
+    let policies = policy_lines(&probe.patterns);
+    if !policies.is_empty() {
+        text.push('\n');
+        text.push_str(&policies.join("\n"));
+        text.push('\n');
+    }
+    if let Some(fill) = &probe.driver {
+        text.push('\n');
+        write_latency(&mut text, fill);
+    }
+    if probe.outcome == Outcome::Done || probe.cost.held_peak_bytes > Bytes(0) {
+        let _ = writeln!(text, "\ncost      {}", cost_words(probe));
+    }
+    text
+}
+
+/// With a capital letter.
+pub fn sentence(clause: &str) -> String {
+    let mut chars = clause.chars();
+    let first = chars.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(chars).collect()
+}
+
+/// What the fill says: `9.00 GiB of 9.00 in 3 pieces, the largest 8.00 GiB: not fragmented`.
+pub fn driver_words(fill: &Fill) -> String {
+    let pieces: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
+    let verdict = if fill.cut_short {
+        "cut short at the time limit; --limit 2s takes longer".to_owned()
+    } else if fill.held_bytes == Bytes(0) && fill.wanted_bytes == Bytes(0) {
+        "nothing was asked for: all that is free is headroom".to_owned()
+    } else if fill.is_clean() {
+        "not fragmented".to_owned()
+    } else {
+        let refused = fill.latency.iter().find(|size| size.failed > 0);
+        refused.map_or_else(String::new, |size| {
+            format!(
+                "fragmented: {} were refused with more than that free",
+                size.bytes
+            )
+        })
+    };
+    format!(
+        "{} of {} in {pieces} pieces, the largest {}: {verdict}",
+        fill.held_bytes, fill.wanted_bytes, fill.largest_bytes
+    )
+}
+
+/// What stands above the process's histogram: `PID 418: 1.20 GiB free in its cache, the largest block 0.30 GiB`.
+pub fn process_words(side: &ProcessSide) -> String {
+    let pid = side.process.pid;
+    match &side.missing {
+        Some(why) => format!("PID {pid}: {why}"),
+        None => format!(
+            "PID {pid}: {} free in its cache, the largest block {}{}",
+            side.free_bytes,
+            side.largest_free_block,
+            if side.exact { "" } else { " (approximate)" }
+        ),
+    }
+}
+
+/// `1.00 GiB held at most, 20 GiB x ms in 30 ms; its context ~518.00 MiB; 500 ms in all, 180 to start`
+pub fn cost_words(probe: &Probe) -> String {
+    let cost = &probe.cost;
+    let gib_ms = cost.held_byte_ms / Bytes::gib(1).0;
+    let context = match cost.context_bytes.get() {
+        Some(bytes) => format!("its context ~{bytes}"),
+        None => "its context not measured".into(),
+    };
+    format!(
+        "{} held at most, {gib_ms} GiB x ms in {} ms; {context}; {} ms in all, {} to start",
+        cost.held_peak_bytes, cost.held_ms, cost.total_ms, cost.start_ms
+    )
+}
+
+/// The powers of two that any of the histograms has, the largest first.
+pub fn powers(histograms: &[&[Bin]]) -> Vec<Bytes> {
+    let mut sizes: Vec<Bytes> = histograms
+        .iter()
+        .flat_map(|bins| bins.iter())
+        .filter(|bin| bin.count > 0)
+        .map(|bin| bin.up_to_bytes)
+        .collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes.dedup();
+    sizes
+}
+
+fn write_histograms(text: &mut String, probe: &Probe) {
+    let driver = probe.driver.as_ref().map(|fill| &fill.histogram[..]);
+    let pattern = probe.patterns.first();
+    let process = probe.process.as_ref();
+    let process = process.filter(|side| side.missing.is_none());
+    let columns = [
+        ("DRIVER".to_owned(), driver),
+        (
+            "PATTERN".to_owned(),
+            pattern.map(|run| &run.free_histogram[..]),
+        ),
+        (
+            process.map_or("PROCESS".into(), |side| format!("PID {}", side.process.pid)),
+            process.map(|side| &side.free_histogram[..]),
+        ),
+    ];
+    let mut heading = format!("{:>5} ", "up to");
+    for (title, bins) in &columns {
+        let units = if bins.is_some() { "count     GiB" } else { "" };
+        let width = BAR + 16;
+        let left = width - units.len() - 1;
+        let title: String = title.chars().take(left).collect();
+        let _ = write!(heading, " {title:<left$}{units:>0$} ", width - left - 1);
+    }
+    let _ = writeln!(text, "{}", heading.trim_end());
+    let shown: Vec<&[Bin]> = columns.iter().filter_map(|(_, bins)| *bins).collect();
+    for size in powers(&shown) {
+        let mut line = format!("{:>5} ", size.short());
+        for (_, bins) in &columns {
+            line.push(' ');
+            line.push_str(&bins.map_or_else(|| " ".repeat(BAR + 16), |bins| cell(bins, size)));
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}
+
+/// A bar as long as its bytes, the count, the size.
+fn cell(bins: &[Bin], size: Bytes) -> String {
+    let sizes: Vec<Bytes> = bins.iter().map(|bin| bin.bytes).collect();
+    let printed = apportion(&sizes, STEP);
+    let most = sizes.iter().max().copied().unwrap_or_default().0.max(1);
+    let found = bins
+        .iter()
+        .zip(printed)
+        .find(|(bin, _)| bin.up_to_bytes == size && bin.count > 0);
+    let Some((bin, printed)) = found else {
+        return format!("{:BAR$} {:>5} {:>8} ", "", "", "");
+    };
+    let cells = u128::from(bin.bytes.0) * BAR as u128 / u128::from(most);
+    let bar = "#".repeat(usize::try_from(cells).unwrap_or(BAR).clamp(1, BAR));
+    let amount = if printed.0 == 0 {
+        bin.bytes.short()
+    } else {
+        format!("{:.2}", printed.as_gib())
+    };
+    format!("{bar:<BAR$} {:>5} {amount:>8} ", bin.count)
+}
+
+/// A heading and a line for each policy.
+pub fn policy_lines(runs: &[PatternRun]) -> Vec<String> {
+    if runs.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![format!(
+        "{:<11}{:>10}{:>11}{:>9}{:>9}{:>10}{:>8}{:>9}",
+        "policy", "reserved", "allocated", "free", "largest", "ext.frag", "failed", "ms"
+    )];
+    for run in runs {
+        if run.missing.is_some() && run.requests_made == 0 {
+            let why = run.missing.as_deref().unwrap_or_default();
+            lines.push(format!("{:<11} - {why}", run.policy.name()));
+            continue;
+        }
+        let external = run
+            .external_fragmentation
+            .map_or("-".into(), |share| format!("{:.0}%", share * 100.0));
+        lines.push(format!(
+            "{:<11}{:>10}{:>11}{:>9}{:>9}{external:>10}{:>8}{:>9.1}",
+            run.policy.name(),
+            run.reserved_bytes.short(),
+            run.allocated_bytes.short(),
+            run.free_bytes.short(),
+            run.largest_free_block.short(),
+            run.failures,
+            run.us as f64 / 1e3
+        ));
+        if let Some(why) = &run.missing {
+            lines.push(format!("  after {} requests: {why}", run.requests_made));
+        }
+    }
+    lines
+}
+
+fn write_latency(text: &mut String, fill: &Fill) {
+    if fill.latency.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "{:<11}{:>10}{:>11}{:>12}",
+        "cudaMalloc", "count", "refused", "longest ms"
+    );
+    for size in &fill.latency {
+        let _ = writeln!(
+            text,
+            "{:<11}{:>10}{:>11}{:>12.2}",
+            size.bytes.short(),
+            size.count,
+            size.failed,
+            size.longest_us as f64 / 1e3
+        );
+    }
+}

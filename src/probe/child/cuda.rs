@@ -1,0 +1,388 @@
+//! The driver's calls. Unsafe lives here and only here in this folder.
+//!
+//! cudarc finds and loads the library and has the types; the calls are looked up by name one by one, because its own
+//! wrappers panic where a driver lacks one, and read an error code that they do not know as a Rust enum. A driver that
+//! lacks a call is told as a sentence, and costs the policy that needs it and nothing else.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::time::Instant;
+
+use cudarc::driver::sys::{
+    self, CUcontext, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationProp, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUuuid,
+};
+
+use super::ledger::Ledger;
+use super::trouble::{Trouble, missing, trouble};
+use crate::model::units::{Bytes, GpuUuid};
+use crate::probe::device::{Device, DeviceError};
+
+/// `CUdevice`: an ordinal of this process.
+type Ordinal = c_int;
+
+const COMPUTE_MODE: c_int = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE as c_int;
+const PROHIBITED: c_int = 2;
+const EXCLUSIVE_PROCESS: c_int = 3;
+const SUCCESS: c_int = 0;
+const OUT_OF_MEMORY: c_int = 2;
+
+/// Why a call did not do it.
+enum CallError {
+    /// The library has no such call.
+    Missing(&'static str),
+    Code(&'static str, c_int),
+}
+
+/// Calls a function of the driver: `call!("cuInit", 0 => u32)`. Every one of them returns a `CUresult`, taken as the
+/// number that it is.
+macro_rules! call {
+    ($name:literal $(, $value:expr => $type:ty)* $(,)?) => {{
+        type Call = unsafe extern "C" fn($($type),*) -> c_int;
+        // SAFETY: a `Driver` exists only once the library is known to be there, so this does not panic; it is never
+        // unloaded. The arguments are those of cuda.h for this name, and every pointer among them is to a place of
+        // ours that outlives the call.
+        let code = unsafe {
+            sys::culib()
+                .get::<Call>($name.as_bytes())
+                .map(|call| call($($value),*))
+        };
+        match code {
+            Ok(SUCCESS) => Ok(()),
+            Ok(code) => Err(CallError::Code($name, code)),
+            Err(_) => Err(CallError::Missing($name)),
+        }
+    }};
+}
+
+/// The driver, loaded and initialised.
+pub struct Driver {
+    /// As CUDA writes it: 12080 is 12.8.
+    version: c_int,
+}
+
+/// A device that was found.
+pub struct Found {
+    driver: Driver,
+    ordinal: Ordinal,
+}
+
+/// A device with a context of ours, and all that is held of it.
+pub struct Card {
+    found: Found,
+    begun: Instant,
+    ledger: Ledger,
+    /// What was allocated, by address.
+    blocks: HashMap<u64, u64>,
+    /// Handles of mapped memory, by address.
+    mapped: HashMap<u64, u64>,
+    pool: Option<CUmemoryPool>,
+}
+
+impl Driver {
+    /// # Errors
+    /// When there is no driver, or it does not start.
+    pub fn load() -> Result<Self, Trouble> {
+        // SAFETY: opens and closes the library by its names; whoever may put another one there may do anything to this
+        // process anyway.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Trouble::Refused(
+                "there is no CUDA driver here: libcuda.so.1 was not found".into(),
+            ));
+        }
+        let mut driver = Self { version: 0 };
+        call!("cuDriverGetVersion", &mut driver.version => *mut c_int)
+            .map_err(|error| driver.trouble(&error))?;
+        call!("cuInit", 0 => u32).map_err(|error| driver.trouble(&error))?;
+        Ok(driver)
+    }
+
+    /// The device that NVML names so. The parent has made it the only one that is visible.
+    pub fn find(self, gpu: &GpuUuid) -> Result<Found, Trouble> {
+        let mut count = 0;
+        call!("cuDeviceGetCount", &mut count => *mut c_int)
+            .map_err(|error| self.trouble(&error))?;
+        let wanted = digits(&gpu.0);
+        for at in 0..count {
+            let mut ordinal = 0;
+            call!("cuDeviceGet", &mut ordinal => *mut Ordinal, at => c_int)
+                .map_err(|error| self.trouble(&error))?;
+            // A name without a UUID in it, as MIG devices had before driver 470, was enough to make it visible.
+            if wanted.is_empty() || self.uuid(ordinal)? == wanted {
+                return Ok(Found {
+                    driver: self,
+                    ordinal,
+                });
+            }
+        }
+        Err(Trouble::Refused(format!(
+            "CUDA does not see {gpu} from here: it is not of this container or job"
+        )))
+    }
+
+    /// In hexadecimal; of a MIG device its own.
+    fn uuid(&self, ordinal: Ordinal) -> Result<String, Trouble> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        call!("cuDeviceGetUuid_v2", &mut uuid => *mut CUuuid, ordinal => Ordinal)
+            .or_else(|_| call!("cuDeviceGetUuid", &mut uuid => *mut CUuuid, ordinal => Ordinal))
+            .map_err(|error| self.trouble(&error))?;
+        Ok(uuid
+            .bytes
+            .iter()
+            .map(|byte| format!("{:02x}", byte.cast_unsigned()))
+            .collect())
+    }
+
+    fn trouble(&self, error: &CallError) -> Trouble {
+        match error {
+            CallError::Missing(call) => Trouble::Refused(missing(call, self.version)),
+            CallError::Code(call, code) => trouble(call, *code, &name(*code)),
+        }
+    }
+
+    fn error(&self, error: &CallError) -> DeviceError {
+        match error {
+            CallError::Code(_, OUT_OF_MEMORY) => DeviceError::OutOfMemory,
+            CallError::Code(call, code) => {
+                DeviceError::Failed(format!("{call} failed with {} ({code})", name(*code)))
+            }
+            CallError::Missing(call) => DeviceError::Failed(missing(call, self.version)),
+        }
+    }
+}
+
+/// The 32 hexadecimal digits of a UUID, or nothing where it is none.
+fn digits(uuid: &str) -> String {
+    let bare = uuid.trim_start_matches("GPU-").trim_start_matches("MIG-");
+    let digits: String = bare.chars().filter(|c| *c != '-').collect();
+    if digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        digits.to_ascii_lowercase()
+    } else {
+        String::new()
+    }
+}
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`
+fn name(code: c_int) -> String {
+    let mut text: *const c_char = ptr::null();
+    let known = call!("cuGetErrorName", code => c_int, &mut text => *mut *const c_char);
+    if known.is_err() || text.is_null() {
+        return "an error without a name".into();
+    }
+    // SAFETY: the driver's own constant text, ended by a zero byte.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().chars().take(80).collect()
+}
+
+impl Found {
+    /// # Errors
+    /// When a context here would keep others from theirs.
+    pub fn check_mode(&self, force: bool) -> Result<(), Trouble> {
+        let mut mode = 0;
+        call!("cuDeviceGetAttribute", &mut mode => *mut c_int, COMPUTE_MODE => c_int, self.ordinal => Ordinal)
+            .map_err(|error| self.driver.trouble(&error))?;
+        match mode {
+            PROHIBITED => Err(Trouble::Refused(
+                "the GPU's compute mode is prohibited: no process may use it".into(),
+            )),
+            EXCLUSIVE_PROCESS if !force => Err(Trouble::Refused(
+                "the GPU is in exclusive mode: while the probe runs no other program could start on it; --force probes all the same".into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// Above all [`Trouble::NoContext`].
+    pub fn create_context(self) -> Result<Card, Trouble> {
+        let mut context: CUcontext = ptr::null_mut();
+        call!("cuDevicePrimaryCtxRetain", &mut context => *mut CUcontext, self.ordinal => Ordinal)
+            .and_then(|()| call!("cuCtxSetCurrent", context => CUcontext))
+            .map_err(|error| self.driver.trouble(&error))?;
+        Ok(Card {
+            found: self,
+            begun: Instant::now(),
+            ledger: Ledger::default(),
+            blocks: HashMap::new(),
+            mapped: HashMap::new(),
+            pool: None,
+        })
+    }
+}
+
+impl Card {
+    /// Free and all there is.
+    pub fn memory(&self) -> Result<(Bytes, Bytes), DeviceError> {
+        let (mut free, mut total) = (0_usize, 0_usize);
+        call!("cuMemGetInfo_v2", &mut free => *mut usize, &mut total => *mut usize)
+            .map_err(|error| self.error(&error))?;
+        Ok((Bytes(free as u64), Bytes(total as u64)))
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    fn error(&self, error: &CallError) -> DeviceError {
+        self.found.driver.error(error)
+    }
+
+    fn took(&mut self, address: u64, size: u64) -> u64 {
+        self.blocks.insert(address, size);
+        let now = self.now_us();
+        self.ledger.took(size, now);
+        address
+    }
+
+    fn gave(&mut self, address: u64) {
+        let size = self.blocks.remove(&address).unwrap_or_default();
+        let now = self.now_us();
+        self.ledger.gave(size, now);
+    }
+
+    fn location(&self) -> CUmemLocation {
+        CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: self.found.ordinal,
+        }
+    }
+
+    /// Puts memory that was created behind addresses, readable and writable.
+    fn place(&self, address: u64, size: u64, handle: u64) -> Result<(), CallError> {
+        call!("cuMemMap", address => u64, size as usize => usize, 0 => usize, handle => u64, 0 => u64)?;
+        let access = CUmemAccessDesc {
+            location: self.location(),
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        let set = call!("cuMemSetAccess", address => u64, size as usize => usize, &access => *const CUmemAccessDesc, 1 => usize);
+        if set.is_err() {
+            let _ = call!("cuMemUnmap", address => u64, size as usize => usize);
+        }
+        set
+    }
+}
+
+impl Device for Card {
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn free_bytes(&mut self) -> Result<Bytes, DeviceError> {
+        self.memory().map(|(free, _)| free)
+    }
+
+    fn alloc(&mut self, size: u64) -> Result<u64, DeviceError> {
+        let mut address = 0_u64;
+        call!("cuMemAlloc_v2", &mut address => *mut u64, size as usize => usize)
+            .map_err(|error| self.error(&error))?;
+        Ok(self.took(address, size))
+    }
+
+    fn free(&mut self, address: u64) {
+        let _ = call!("cuMemFree_v2", address => u64);
+        self.gave(address);
+    }
+
+    fn reserve(&mut self, size: u64) -> Result<u64, DeviceError> {
+        let mut address = 0_u64;
+        call!("cuMemAddressReserve", &mut address => *mut u64, size as usize => usize, 0 => usize, 0 => u64, 0 => u64)
+            .map_err(|error| self.error(&error))?;
+        Ok(address)
+    }
+
+    fn unreserve(&mut self, address: u64, size: u64) {
+        let _ = call!("cuMemAddressFree", address => u64, size as usize => usize);
+    }
+
+    fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError> {
+        // SAFETY: plain numbers and a pointer, for all of which zero is a value: no handle type, no flags.
+        let mut wanted: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+        wanted.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        wanted.location = self.location();
+        let mut handle = 0_u64;
+        call!("cuMemCreate", &mut handle => *mut u64, size as usize => usize, &wanted => *const CUmemAllocationProp, 0 => u64)
+            .map_err(|error| self.error(&error))?;
+        if let Err(error) = self.place(address, size, handle) {
+            let _ = call!("cuMemRelease", handle => u64);
+            return Err(self.error(&error));
+        }
+        self.mapped.insert(address, handle);
+        self.took(address, size);
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: u64, size: u64) {
+        if let Some(handle) = self.mapped.remove(&address) {
+            let _ = call!("cuMemUnmap", address => u64, size as usize => usize);
+            let _ = call!("cuMemRelease", handle => u64);
+            self.gave(address);
+        }
+    }
+
+    fn open_pool(&mut self) -> Result<(), DeviceError> {
+        // SAFETY: as above; the reserved bytes are to be zero.
+        let mut wanted: CUmemPoolProps = unsafe { std::mem::zeroed() };
+        wanted.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        wanted.location = self.location();
+        let mut pool: CUmemoryPool = ptr::null_mut();
+        call!("cuMemPoolCreate", &mut pool => *mut CUmemoryPool, &wanted => *const CUmemPoolProps)
+            .map_err(|error| self.error(&error))?;
+        self.pool = Some(pool);
+        // As PyTorch's cudaMallocAsync backend does: what is freed stays with the pool.
+        let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD as c_int;
+        let mut threshold = u64::MAX;
+        let kept = call!("cuMemPoolSetAttribute", pool => CUmemoryPool, attribute => c_int, ptr::from_mut(&mut threshold).cast() => *mut c_void);
+        kept.map_err(|error| {
+            let error = self.error(&error);
+            self.close_pool();
+            error
+        })
+    }
+
+    fn pool_alloc(&mut self, size: u64) -> Result<u64, DeviceError> {
+        let pool = self.pool.unwrap_or(ptr::null_mut());
+        let mut address = 0_u64;
+        call!("cuMemAllocFromPoolAsync", &mut address => *mut u64, size as usize => usize, pool => CUmemoryPool, ptr::null_mut() => *mut c_void)
+            .map_err(|error| self.error(&error))?;
+        Ok(self.took(address, size))
+    }
+
+    fn pool_free(&mut self, address: u64) {
+        let _ = call!("cuMemFreeAsync", address => u64, ptr::null_mut() => *mut c_void);
+        self.gave(address);
+    }
+
+    fn pool_reserved(&mut self) -> Result<u64, DeviceError> {
+        let pool = self.pool.unwrap_or(ptr::null_mut());
+        let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT as c_int;
+        let mut reserved = 0_u64;
+        call!("cuMemPoolGetAttribute", pool => CUmemoryPool, attribute => c_int, ptr::from_mut(&mut reserved).cast() => *mut c_void)
+            .map_err(|error| self.error(&error))?;
+        Ok(reserved)
+    }
+
+    fn close_pool(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            let _ = call!("cuStreamSynchronize", ptr::null_mut() => *mut c_void);
+            let _ = call!("cuMemPoolDestroy", pool => CUmemoryPool);
+        }
+    }
+}
+
+impl Drop for Card {
+    /// What a policy that broke off left behind. The context goes with the process, which ends next.
+    fn drop(&mut self) {
+        for (address, handle) in std::mem::take(&mut self.mapped) {
+            let size = self.blocks.remove(&address).unwrap_or_default();
+            let _ = call!("cuMemUnmap", address => u64, size as usize => usize);
+            let _ = call!("cuMemRelease", handle => u64);
+        }
+        self.close_pool();
+        for (address, _) in std::mem::take(&mut self.blocks) {
+            let _ = call!("cuMemFree_v2", address => u64);
+        }
+        let _ = call!("cuDevicePrimaryCtxRelease_v2", self.found.ordinal => Ordinal);
+    }
+}

@@ -1,0 +1,176 @@
+//! The two policies in which the driver itself hands out every block: plain `cudaMalloc`, and its stream-ordered pool.
+//!
+//! Neither tells where its free memory lies; the addresses that it handed out do. Plain: memory goes back when the last
+//! block of a 2 MiB page ends, so what is free beside live blocks in their pages is held and in no block. Pool: whatever
+//! was ever handed out stays with the pool, so what is in no live block of that is free.
+
+use std::collections::BTreeMap;
+
+use super::Allocator;
+use crate::allocator::rounded;
+use crate::model::pool::{Block, BlockState, PoolKind, Segment};
+use crate::model::units::Bytes;
+use crate::probe::device::{Device, DeviceError, GRANULE};
+
+/// Live blocks, by address.
+type Live = BTreeMap<u64, u64>;
+
+pub struct Plain {
+    arena: u64,
+    live: Live,
+}
+
+impl Plain {
+    pub fn new(arena: u64) -> Self {
+        Self {
+            arena,
+            live: Live::new(),
+        }
+    }
+
+    /// The pages that live blocks lie in, as stretches.
+    fn pages(&self) -> Vec<(u64, u64)> {
+        let pages = self.live.iter().map(|(address, size)| {
+            let end = (address + size).div_ceil(GRANULE) * GRANULE;
+            (address / GRANULE * GRANULE, end)
+        });
+        merged(pages)
+    }
+}
+
+impl<D: Device> Allocator<D> for Plain {
+    fn take(&mut self, device: &mut D, size: u64) -> Result<u64, DeviceError> {
+        let size = rounded(Bytes(size)).0;
+        let held: u64 = self.live.values().sum();
+        if held + size > self.arena {
+            return Err(DeviceError::OutOfMemory);
+        }
+        let address = device.alloc(size)?;
+        self.live.insert(address, size);
+        Ok(address)
+    }
+
+    fn give(&mut self, device: &mut D, address: u64) {
+        if self.live.remove(&address).is_some() {
+            device.free(address);
+        }
+    }
+
+    fn reserved(&self) -> u64 {
+        self.pages().iter().map(|(from, to)| to - from).sum()
+    }
+
+    fn segments(&mut self, _device: &mut D) -> Vec<Segment> {
+        laid_out(&self.pages(), &self.live)
+    }
+
+    fn close(&mut self, device: &mut D) {
+        for (address, _) in std::mem::take(&mut self.live) {
+            device.free(address);
+        }
+    }
+}
+
+pub struct StreamOrdered {
+    arena: u64,
+    live: Live,
+    /// All that was ever handed out, as stretches.
+    seen: Vec<(u64, u64)>,
+    reserved: u64,
+}
+
+impl StreamOrdered {
+    pub fn open<D: Device>(device: &mut D, arena: u64) -> Result<Self, DeviceError> {
+        device.open_pool()?;
+        Ok(Self {
+            arena,
+            live: Live::new(),
+            seen: Vec::new(),
+            reserved: 0,
+        })
+    }
+}
+
+impl<D: Device> Allocator<D> for StreamOrdered {
+    fn take(&mut self, device: &mut D, size: u64) -> Result<u64, DeviceError> {
+        let size = rounded(Bytes(size)).0;
+        let held: u64 = self.live.values().sum();
+        if held + size > self.arena {
+            return Err(DeviceError::OutOfMemory);
+        }
+        let address = device.pool_alloc(size)?;
+        self.live.insert(address, size);
+        self.seen.push((address, address + size));
+        self.seen = merged(std::mem::take(&mut self.seen).into_iter());
+        self.reserved = device.pool_reserved()?;
+        Ok(address)
+    }
+
+    fn give(&mut self, device: &mut D, address: u64) {
+        if self.live.remove(&address).is_some() {
+            device.pool_free(address);
+        }
+    }
+
+    fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    fn segments(&mut self, _device: &mut D) -> Vec<Segment> {
+        laid_out(&self.seen, &self.live)
+    }
+
+    fn close(&mut self, device: &mut D) {
+        for (address, _) in std::mem::take(&mut self.live) {
+            device.pool_free(address);
+        }
+        device.close_pool();
+    }
+}
+
+/// Stretches that touch or overlap become one.
+fn merged(stretches: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut sorted: Vec<(u64, u64)> = stretches.collect();
+    sorted.sort_unstable();
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in sorted {
+        match all.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => all.push((from, to)),
+        }
+    }
+    all
+}
+
+/// Each stretch as a segment: the live blocks in it, and free ones between them.
+fn laid_out(stretches: &[(u64, u64)], live: &Live) -> Vec<Segment> {
+    let segment = |&(from, to): &(u64, u64)| {
+        let mut blocks = Vec::new();
+        let mut at = from;
+        let mut add = |address: u64, end: u64, state| {
+            if end > address {
+                blocks.push(Block {
+                    address,
+                    size: Bytes(end - address),
+                    requested: None,
+                    state,
+                });
+            }
+        };
+        for (&address, &size) in live.range(from..to) {
+            add(at, address, BlockState::Free);
+            add(address, address + size, BlockState::Allocated);
+            at = address + size;
+        }
+        add(at, to, BlockState::Free);
+        Segment {
+            address: from,
+            size: Bytes(to - from),
+            pool: PoolKind::Large,
+            stream: 0,
+            expandable: false,
+            blocks,
+        }
+    };
+    stretches.iter().map(segment).collect()
+}

@@ -1,0 +1,353 @@
+//! The parent against children of every kind, and the policies on a card made of numbers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::device::{Device, DeviceError, GRANULE};
+use super::pattern::{Pattern, Wanted, of_map, synthetic};
+use super::*;
+use crate::model::pool::{Block, BlockState, PoolKind, Segment};
+use crate::model::probe::{POLICIES, PatternRun, Policy};
+use crate::model::units::{Bytes, GpuUuid};
+
+/// A child that is a line of shell.
+fn told(script: &str, patience: Duration) -> Probe {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    let ask = Ask {
+        gpu: GpuUuid("GPU-1".into()),
+        limit: Millis(0),
+        ..Ask::default()
+    };
+    told_by(command, &ask, patience)
+}
+
+fn why(probe: &Probe) -> &str {
+    assert_eq!(probe.outcome, Outcome::Failed, "{probe:?}");
+    probe.reason.as_deref().unwrap_or_default()
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_child_that_talks_without_end_is_cut_off() {
+    let probe = told("yes '{\"outcome\":'", LONG);
+    assert_eq!(why(&probe), "its answer was too long and it was killed");
+}
+
+#[test]
+fn a_child_that_says_nothing_is_told_by_its_end() {
+    assert_eq!(
+        why(&told("exit 3", LONG)),
+        "it ended with code 3 and without an answer"
+    );
+    assert!(why(&told("kill -ABRT $$", LONG)).contains("ended by signal 6"));
+    assert!(why(&told("kill -ALRM $$", LONG)).contains("did not come back in time"));
+    assert!(why(&told("echo nonsense", LONG)).contains("cannot be read"));
+}
+
+#[test]
+fn a_late_child_is_killed() {
+    let probe = told("exec sleep 1000", Duration::ZERO);
+    assert!(why(&probe).contains("and was killed"), "{probe:?}");
+}
+
+#[test]
+fn what_a_child_says_is_harmless_and_about_the_card_that_was_asked_for() {
+    let line = r#"{"gpu":"GPU-2","outcome":"refused","reason":"\u001b[31mred","schema":7}"#;
+    let probe = told(&format!("echo '{line}'"), LONG);
+    assert_eq!(probe.reason.as_deref(), Some("^[[31mred"));
+    assert_eq!((&*probe.gpu.0, probe.schema), ("GPU-1", 1));
+    let bin = r#"{"up_to_bytes":512,"count":1,"bytes":1}"#;
+    let many = vec![bin; 2_000].join(",");
+    let line = format!(r#"{{"driver":{{"histogram":[{many}]}}}}"#);
+    let fill = told(&format!("echo '{line}'"), LONG)
+        .driver
+        .expect("a fill");
+    assert_eq!(fill.histogram.len(), MOST_BINS);
+}
+
+/// A card of so many bytes; nothing on it is ever scattered.
+#[derive(Default)]
+struct Numbers {
+    size: u64,
+    held: u64,
+    peak: u64,
+    next: u64,
+    blocks: BTreeMap<u64, u64>,
+    mapped: BTreeMap<u64, u64>,
+    ranges: u64,
+    pool: BTreeMap<u64, u64>,
+    pool_reserved: u64,
+    clock: u64,
+}
+
+impl Numbers {
+    fn new(size: u64) -> Self {
+        Self {
+            size,
+            next: 1 << 40,
+            ..Self::default()
+        }
+    }
+
+    fn take(&mut self, size: u64) -> Result<(), DeviceError> {
+        let size = size.next_multiple_of(GRANULE);
+        if self.held + size > self.size {
+            return Err(DeviceError::OutOfMemory);
+        }
+        self.held += size;
+        self.peak = self.peak.max(self.held);
+        Ok(())
+    }
+
+    fn address(&mut self, size: u64) -> u64 {
+        let address = self.next;
+        self.next += size.next_multiple_of(GRANULE) + GRANULE;
+        address
+    }
+
+    fn is_empty(&self) -> bool {
+        self.held == 0 && self.blocks.is_empty() && self.mapped.is_empty() && self.ranges == 0
+    }
+}
+
+impl Device for Numbers {
+    fn now_us(&self) -> u64 {
+        self.clock
+    }
+
+    fn free_bytes(&mut self) -> Result<Bytes, DeviceError> {
+        Ok(Bytes(self.size - self.held))
+    }
+
+    fn alloc(&mut self, size: u64) -> Result<u64, DeviceError> {
+        self.take(size)?;
+        self.clock += 100;
+        let address = self.address(size);
+        self.blocks.insert(address, size);
+        Ok(address)
+    }
+
+    fn free(&mut self, address: u64) {
+        let size = self.blocks.remove(&address).expect("a block");
+        self.held -= size.next_multiple_of(GRANULE);
+    }
+
+    fn reserve(&mut self, size: u64) -> Result<u64, DeviceError> {
+        self.ranges += 1;
+        Ok(self.address(size))
+    }
+
+    fn unreserve(&mut self, _address: u64, _size: u64) {
+        self.ranges -= 1;
+    }
+
+    fn map(&mut self, address: u64, size: u64) -> Result<(), DeviceError> {
+        self.take(size)?;
+        assert!(self.mapped.insert(address, size).is_none(), "mapped twice");
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: u64, size: u64) {
+        assert_eq!(self.mapped.remove(&address), Some(size));
+        self.held -= size;
+    }
+
+    fn open_pool(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn pool_alloc(&mut self, size: u64) -> Result<u64, DeviceError> {
+        self.take(size)?;
+        self.pool_reserved += size.next_multiple_of(GRANULE);
+        let address = self.address(size);
+        self.pool.insert(address, size);
+        Ok(address)
+    }
+
+    fn pool_free(&mut self, address: u64) {
+        self.pool.remove(&address).expect("a block");
+    }
+
+    fn pool_reserved(&mut self) -> Result<u64, DeviceError> {
+        Ok(self.pool_reserved)
+    }
+
+    fn close_pool(&mut self) {
+        assert!(self.pool.is_empty(), "live blocks in a pool that is closed");
+        self.held -= self.pool_reserved;
+        self.pool_reserved = 0;
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn pattern(requests: &[(u64, u32)]) -> Pattern {
+    let requests = requests.iter().map(|(size, lives)| Wanted(*size, *lives));
+    Pattern {
+        source: "test".into(),
+        requests: requests.collect(),
+    }
+}
+
+fn run(policy: Policy, requests: &[(u64, u32)], arena: u64) -> PatternRun {
+    let mut card = Numbers::new(1 << 34);
+    let run = policy::run(
+        &mut card,
+        policy,
+        &pattern(requests),
+        Bytes(arena),
+        u64::MAX,
+    );
+    assert!(card.is_empty(), "{policy:?} kept something");
+    assert_eq!(run.missing, None);
+    run
+}
+
+#[test]
+fn expandable_segments_fit_what_is_fragmented_under_native_rules() {
+    // Under native rules 18 and 2 MiB stay beside live blocks, each in a segment of its own; where a range grows, they
+    // are one hole at its end.
+    let requests = [
+        (20 * MIB, 1),
+        (2 * MIB, 0),
+        (22 * MIB, 1),
+        (20 * MIB, 0),
+        (40 * MIB, 0),
+    ];
+    let native = run(Policy::Native, &requests, 80 * MIB);
+    let expandable = run(Policy::Expandable, &requests, 80 * MIB);
+    assert_eq!((native.failures, native.free_bytes), (1, Bytes::mib(20)));
+    assert_eq!(
+        (expandable.failures, expandable.free_bytes),
+        (0, Bytes::mib(18))
+    );
+}
+
+#[test]
+fn native_rules_split_merge_and_release() {
+    // One segment of 20 MiB takes two of 4; freed neighbours are one block again.
+    let split = run(Policy::Native, &[(4 * MIB, 0), (4 * MIB, 0)], 1 << 30);
+    assert_eq!(split.reserved_bytes, Bytes::mib(20));
+    assert_eq!(split.largest_free_block, Bytes::mib(12));
+    let merged = run(
+        Policy::Native,
+        &[(4 * MIB, 2), (4 * MIB, 1), (512, 0)],
+        1 << 30,
+    );
+    assert_eq!(merged.largest_free_block, Bytes::mib(20));
+    // A whole free segment goes back when there is no room for the next.
+    let released = run(Policy::Native, &[(30 * MIB, 1), (40 * MIB, 0)], 64 * MIB);
+    assert_eq!(
+        (released.failures, released.reserved_bytes),
+        (0, Bytes::mib(40))
+    );
+    // A rest of 1 MiB or less stays with its block.
+    let kept = run(Policy::Native, &[(12 * MIB - 512, 0)], 1 << 30);
+    assert_eq!(kept.free_bytes, Bytes(0));
+    assert_eq!(kept.external_fragmentation, None);
+}
+
+#[test]
+fn plain_allocation_wastes_only_the_rest_of_pages() {
+    let plain = run(
+        Policy::Plain,
+        &[(3 * MIB, 0), (40 * MIB, 1), (512, 0)],
+        1 << 30,
+    );
+    assert_eq!(plain.allocated_bytes, Bytes(3 * MIB + 512));
+    assert_eq!(plain.reserved_bytes, Bytes::mib(6));
+}
+
+#[test]
+fn a_pattern_of_a_process_has_its_sizes_and_fits() {
+    let blocks = (0..5_000_u64).map(|at| Block {
+        address: at << 20,
+        size: Bytes(MIB),
+        requested: (at % 2 == 0).then_some(Bytes(MIB - 100)),
+        state: if at % 2 == 0 {
+            BlockState::Allocated
+        } else {
+            BlockState::Free
+        },
+    });
+    let map = PoolMap {
+        segments: vec![Segment {
+            size: Bytes(5_000 << 20),
+            pool: PoolKind::Large,
+            blocks: blocks.collect(),
+            ..Segment::default()
+        }],
+        ..PoolMap::default()
+    };
+    let pattern = of_map(&map, "PID 1", Bytes::gib(1));
+    assert!(pattern.requests.len() <= pattern::MOST_REQUESTS);
+    assert!(pattern.requests.len() > 100);
+    let live = pattern.requests.iter().filter(|wanted| wanted.1 == 0);
+    assert!(live.clone().all(|wanted| wanted.0 == MIB - 100));
+    assert_eq!(
+        live.count() * 3,
+        pattern.requests.len(),
+        "ended ones come twice"
+    );
+    let ask = Ask {
+        pattern,
+        ..Ask::default()
+    };
+    assert!(serde_json::to_string(&ask).expect("JSON").len() < MOST_ASK);
+    assert_eq!(of_map(&PoolMap::default(), "", Bytes::gib(1)).requests, []);
+}
+
+#[test]
+fn the_synthetic_pattern_fits_every_arena() {
+    for arena in [Bytes::mib(2), Bytes::mib(64), Bytes::gib(1), Bytes::gib(64)] {
+        let pattern = synthetic(arena);
+        let requests: Vec<(u64, u32)> = pattern.requests.iter().map(|w| (w.0, w.1)).collect();
+        let plain = run(Policy::Plain, &requests, arena.0);
+        assert_eq!(plain.failures, 0, "{arena}");
+        assert!(requests.len() > 20, "{arena}: {}", requests.len());
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_asked_all_is_given_back_and_the_bins_add_up(
+        requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),
+        arena in 1..300 * MIB,
+    ) {
+        for &policy in POLICIES {
+            let run = run(policy, &requests, arena);
+            let binned: u64 = run.free_histogram.iter().map(|bin| bin.bytes.0).sum();
+            prop_assert_eq!(binned, run.free_bytes.0);
+            if matches!(policy, Policy::Native | Policy::Expandable) {
+                prop_assert!(run.reserved_peak_bytes.0 <= arena);
+                let sum = run.free_bytes.0 + run.allocated_bytes.0;
+                prop_assert_eq!(sum, run.reserved_bytes.0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_fill_is_the_binary_form_of_what_is_free(size in 1..1_u64 << 38, headroom in 0..1_u64 << 34) {
+        let mut card = Numbers::new(size);
+        let fill = fill::fill(&mut card, headroom, u64::MAX).expect("a fill");
+        let room = size.saturating_sub(headroom) / GRANULE * GRANULE;
+        prop_assert_eq!(fill.held_bytes.0, room);
+        let pieces: u64 = fill.histogram.iter().map(|bin| bin.count).sum();
+        prop_assert_eq!(pieces, u64::from(room.count_ones()));
+        prop_assert!(card.is_empty());
+        prop_assert!(fill.is_clean());
+    }
+}
+
+#[test]
+fn a_fill_ends_at_its_deadline() {
+    let mut card = Numbers::new(7 << 30);
+    let fill = fill::fill(&mut card, 0, 150).expect("a fill");
+    assert!(fill.cut_short && !fill.is_clean());
+    assert_eq!(fill.held_bytes, Bytes::gib(6));
+    assert!(card.is_empty());
+}

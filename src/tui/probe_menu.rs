@@ -1,0 +1,148 @@
+//! The question before a probe: what it does to the card and what it costs, in this card's figures. `y` probes.
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::app::App;
+use super::overlay::panel;
+use super::rows::ProcessRow;
+use super::theme::Role;
+use super::widgets::cells::{put_all, put_lines, wrap_words};
+use crate::model::gpu::{Gpu, Memory};
+use crate::model::probe::{CONTEXT, DEFAULT_LIMIT, Wish, default_headroom};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Bytes, GpuUuid};
+use crate::source::Request;
+
+#[derive(Debug)]
+pub struct ProbeMenu {
+    wish: Wish,
+    title: String,
+    /// Whose sizes the pattern has: `418 train.py`.
+    process: Option<String>,
+}
+
+impl ProbeMenu {
+    /// # Errors
+    /// With why nothing can be probed from here.
+    pub fn open(app: &App, row: Option<&ProcessRow>, gpu: Option<GpuUuid>) -> Result<Self, String> {
+        is_allowed(app)?;
+        let gpu = row.and_then(|row| row.id().gpu).or(gpu);
+        let gpu = gpu.ok_or("there is no GPU to probe here")?;
+        if app.probes.is_under_way(&gpu) {
+            return Err("a probe of this GPU is under way".into());
+        }
+        let row = row.filter(|row| row.id().key != ProcessKey::default());
+        let name = |row: &ProcessRow| {
+            let command = row.command().value().cloned().unwrap_or_default();
+            format!("{} {command}", row.id().key.pid)
+        };
+        Ok(Self {
+            title: format!("Probe {}?", gpu_words(&gpu, app)),
+            process: row.map(name),
+            wish: Wish {
+                gpu,
+                process: row.map(|row| row.id().key),
+                ..Wish::default()
+            },
+        })
+    }
+
+    /// The one key that probes, whatever the keymap says.
+    pub fn type_key(&self, key: KeyEvent) -> Option<Request> {
+        matches!(key.code, KeyCode::Char('y' | 'Y')).then(|| Request::Probe(self.wish.clone()))
+    }
+
+    fn sentences(&self, app: &App) -> Vec<String> {
+        let limit = DEFAULT_LIMIT.0;
+        let mut sentences = Vec::new();
+        let memory = memory(&self.wish.gpu, app);
+        let figures = memory.and_then(|memory| Some((memory.total.get()?, memory.free.get()?)));
+        if let Some((total, free)) = figures {
+            let headroom = default_headroom(total, has_others(&self.wish.gpu, app));
+            let rest = Bytes(free.0.saturating_sub(headroom.0 + CONTEXT.0));
+            sentences.push(format!(
+                "For at most {limit} ms it holds what is free, {rest}, but for {headroom}: whoever asks for more \
+                 than that meanwhile may fail."
+            ));
+        } else {
+            sentences.push(format!(
+                "For at most {limit} ms it holds what is free on the GPU but for a headroom of at least 1 GiB: whoever \
+                 asks for more than that meanwhile may fail."
+            ));
+        }
+        sentences.push(format!(
+            "A process of its own with a CUDA context, at most {CONTEXT}, for a second or two. Everything is given back, \
+             also when it is killed."
+        ));
+        sentences.push(match &self.process {
+            Some(name) => format!("The pattern has the block sizes of {name}."),
+            None => "The pattern is synthetic; on a process it has that one's block sizes.".into(),
+        });
+        sentences
+    }
+
+    pub fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let theme = &app.theme;
+        let width = 76.min(area.width);
+        let room = usize::from(width.saturating_sub(4)).max(1);
+        let sentences = self.sentences(app);
+        let lines: Vec<(String, Role)> = sentences
+            .iter()
+            .flat_map(|sentence| wrap_words(sentence, room))
+            .map(|line| (line, Role::Text))
+            .collect();
+        let height = u16::try_from(lines.len() + 4).unwrap_or(u16::MAX);
+        let inner = panel(&self.title, width, height, area, app, buffer);
+        let text = Rect {
+            x: inner.x + 1,
+            width: inner.width.saturating_sub(2),
+            height: inner.height.saturating_sub(1),
+            ..inner
+        };
+        put_lines(buffer, text, &lines, theme);
+        let back = format!("  {} back", app.keymap.label(Action::Back));
+        let pieces = [
+            ("y", theme.style(Role::Key)),
+            (" probes", theme.style(Role::Text)),
+            (back.as_str(), theme.style(Role::Text)),
+        ];
+        let last = inner.bottom().saturating_sub(1);
+        put_all(buffer, text.x, last, inner.right(), &pieces);
+    }
+}
+
+/// # Errors
+/// With why no probe can be asked for at all.
+pub fn is_allowed(app: &App) -> Result<(), String> {
+    if app.recording.is_some() {
+        return Err("this is a recording: its GPU is not here to be probed".into());
+    }
+    app.leave.probes.map_err(|why| format!("no probe: {why}"))
+}
+
+/// `GPU 3 NVIDIA H200`
+pub fn gpu_words(uuid: &GpuUuid, app: &App) -> String {
+    match find(uuid, app) {
+        Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),
+        None => uuid.to_string(),
+    }
+}
+
+fn find<'a>(uuid: &GpuUuid, app: &'a App) -> Option<&'a Gpu> {
+    let is_it = |gpu: &&Gpu| gpu.uuid == *uuid || gpu.mig.iter().any(|mig| mig.uuid == *uuid);
+    app.frame.gpus.iter().find(is_it)
+}
+
+fn memory<'a>(uuid: &GpuUuid, app: &'a App) -> Option<&'a Memory> {
+    let gpu = find(uuid, app)?;
+    let mig = gpu.mig.iter().find(|mig| mig.uuid == *uuid);
+    Some(mig.map_or(&gpu.memory, |mig| &mig.memory))
+}
+
+fn has_others(uuid: &GpuUuid, app: &App) -> bool {
+    let listed = find(uuid, app).and_then(|gpu| gpu.processes.value());
+    listed.is_none_or(|list| !list.is_empty())
+}

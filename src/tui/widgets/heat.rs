@@ -1,0 +1,104 @@
+//! Histograms beside each other in time: a row for each size, a column for each moment, the newest on the right; the
+//! fuller a cell, the more bytes.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::cells::{put, put_right};
+use super::histogram::{merged, size_words};
+use crate::allocator::fragmentation::Bucket;
+use crate::model::units::Bytes;
+use crate::tui::theme::{Role, Theme};
+
+/// `<=   1M `
+const LABEL: u16 = 8;
+
+/// `columns` are the newest first, each over powers of two; needs a row for the title and one for each size.
+pub fn draw(title: &str, columns: &[Vec<Bucket>], area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    if area.height < 2 || area.width <= LABEL {
+        return;
+    }
+    let dim = theme.style(Role::Dim);
+    put(
+        buffer,
+        area.x,
+        area.y,
+        title,
+        area.width,
+        theme.style(Role::Title),
+    );
+    put_right(buffer, area.x, area.right(), area.y, "now", dim);
+    let shown = &columns[..columns.len().min(usize::from(area.width - LABEL))];
+    let rows = merged(&sizes(shown), usize::from(area.height) - 1);
+    let mut above = 0;
+    for (y, row) in (area.y + 1..area.bottom()).zip(&rows) {
+        let label = format!("<={:>5}", size_words(row.up_to));
+        put(buffer, area.x, y, &label, LABEL, dim);
+        for (x, column) in (area.x + LABEL..area.right()).rev().zip(shown) {
+            let here = column
+                .iter()
+                .filter(|bucket| bucket.up_to.0 > above && bucket.up_to <= row.up_to);
+            let bytes: u64 = here.map(|bucket| bucket.bytes.0).sum();
+            let all: u64 = column.iter().map(|bucket| bucket.bytes.0).sum();
+            let glyph = theme.glyphs.levels[level(bytes, all)];
+            put(buffer, x, y, glyph, 1, theme.style(Role::Idle));
+        }
+        above = row.up_to.0;
+    }
+}
+
+/// In eighths of the column's sum; the least there is shows.
+fn level(bytes: u64, all: u64) -> usize {
+    let eighths = u128::from(bytes) * 8 / u128::from(all.max(1));
+    let least = usize::from(bytes > 0);
+    usize::try_from(eighths).unwrap_or(8).clamp(least, 8)
+}
+
+/// Every size that any of them has, without a gap.
+fn sizes(columns: &[Vec<Bucket>]) -> Vec<Bucket> {
+    let powers = || {
+        let buckets = columns.iter().flatten();
+        buckets
+            .filter(|bucket| bucket.count > 0)
+            .map(|bucket| bucket.up_to.0.max(1).ilog2())
+    };
+    let (Some(least), Some(most)) = (powers().min(), powers().max()) else {
+        return Vec::new();
+    };
+    let bucket = |power| Bucket {
+        up_to: Bytes(1_u64 << power),
+        ..Bucket::default()
+    };
+    (least..=most).map(bucket).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::picture::text_of;
+    use crate::tui::theme::Palette;
+
+    #[test]
+    fn the_newest_is_on_the_right_and_the_fullest_size_stands_out() {
+        let bucket = |power: u32, mib| Bucket {
+            up_to: Bytes(1 << power),
+            count: 1,
+            bytes: Bytes::mib(mib),
+        };
+        let columns = [
+            vec![bucket(20, 1), bucket(22, 7)],
+            vec![bucket(20, 8)],
+            vec![],
+        ];
+        let theme = Theme::new(Palette::None, true, jiff::tz::TimeZone::UTC);
+        let area = Rect::new(0, 0, 20, 4);
+        let mut buffer = Buffer::empty(area);
+        draw("HISTORY", &columns, area, &mut buffer, &theme);
+        insta::assert_snapshot!(text_of(&buffer), @r"
+        HISTORY          now
+        <=   1M           #.
+        <=   2M
+        <=   4M            #
+        ");
+    }
+}

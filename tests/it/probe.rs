@@ -1,0 +1,577 @@
+//! `gputop probe` on the simulated card of tests/fake_cuda/driver, through the real loader of the driver.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{Guarded, Outcome, command, wait_until};
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// A machine with one card of 16 GiB, as NVML and as CUDA see it.
+pub struct Card {
+    nvml: FakeNvml,
+    dir: TempDir,
+}
+
+impl Card {
+    pub fn new(cuda: &str) -> Self {
+        Self::with(cuda, "")
+    }
+
+    /// `nvml` are further lines of the GPU, and what follows it.
+    pub fn with(cuda: &str, nvml: &str) -> Self {
+        let text = format!("[[gpu]]\ntotal = {}\nreserved = 0\n{nvml}", 16 * GIB);
+        let card = Self {
+            nvml: FakeNvml::new(&text),
+            dir: tempfile::tempdir().unwrap(),
+        };
+        fs::write(card.dir.path().join("cuda.toml"), cuda).unwrap();
+        fs::create_dir(card.dir.path().join("lib")).unwrap();
+        fs::copy(library(), card.library()).unwrap();
+        card
+    }
+
+    fn library(&self) -> PathBuf {
+        self.dir.path().join("lib/libcuda.so")
+    }
+
+    /// Takes a call away, as an older driver lacks it: nothing finds a symbol whose name is another.
+    fn without(self, symbol: &str) -> Self {
+        let mut bytes = fs::read(self.library()).unwrap();
+        let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
+        let places: Vec<usize> = (0..bytes.len() - name.len())
+            .filter(|&at| bytes[at..].starts_with(&name))
+            .collect();
+        assert!(!places.is_empty(), "no {symbol} in the library");
+        for at in places {
+            bytes[at + 1] = b'x';
+        }
+        fs::write(self.library(), bytes).unwrap();
+        self
+    }
+
+    pub fn envs(&self) -> Vec<(&'static str, PathBuf)> {
+        let path = |name: &str| self.dir.path().join(name);
+        vec![
+            ("LD_LIBRARY_PATH", path("lib")),
+            ("FAKE_CUDA_SCENARIO", path("cuda.toml")),
+            ("FAKE_CUDA_STATE", path("state.json")),
+            ("XDG_RUNTIME_DIR", path("")),
+        ]
+    }
+
+    pub fn nvml(&self) -> &FakeNvml {
+        &self.nvml
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = command(&self.nvml, ["probe"].iter().chain(args));
+        command.envs(self.envs()).env_remove("CUDA_VISIBLE_DEVICES");
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Outcome {
+        let output = self.command(args).output().unwrap();
+        Outcome {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// With JSON; it must have been done.
+    fn probe(&self, args: &[&str]) -> Value {
+        let outcome = self.run(&[args, &["--json"]].concat());
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        serde_json::from_str(&outcome.out).unwrap()
+    }
+
+    /// What each process that ever had a context holds: as it said last.
+    fn holders(&self) -> Vec<(u32, u64, u64)> {
+        let text = fs::read_to_string(self.dir.path().join("state.json")).unwrap_or_default();
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        let holders = value.as_object().into_iter().flatten();
+        holders
+            .map(|(pid, held)| {
+                let number = |name: &str| held[name].as_u64().unwrap();
+                (
+                    pid.parse().unwrap(),
+                    number("bytes") + number("context"),
+                    number("peak"),
+                )
+            })
+            .collect()
+    }
+
+    /// Everything that was taken was given back, by somebody who took something.
+    #[track_caller]
+    fn assert_all_returned(&self) {
+        let holders = self.holders();
+        assert!(!holders.is_empty(), "nobody had a context");
+        for (pid, held, _) in holders {
+            assert_eq!(held, 0, "{pid} still held it when it ended");
+        }
+    }
+}
+
+/// The library that cargo built beside the product.
+fn library() -> PathBuf {
+    let gputop = Path::new(env!("CARGO_BIN_EXE_gputop"));
+    let library = gputop.with_file_name("examples/libfake_cuda.so");
+    assert!(
+        library.exists(),
+        "{} is not there: `cargo test` builds it, `cargo test --test it` does not; \
+         run `cargo build --example fake_cuda` once",
+        library.display()
+    );
+    library
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+    !state.is_empty() && !state.starts_with(['Z', 'X'])
+}
+
+fn bytes(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// Slow machines: the limit bounds the driver, and here the driver is a file.
+const AMPLE: &[&str] = &["--limit", "30s"];
+
+#[test]
+fn the_fill_finds_what_is_free_but_for_the_headroom_and_gives_it_back() {
+    let card = Card::new("");
+    let probe = card.probe(AMPLE);
+    let fill = &probe["driver"];
+    assert_eq!(probe["outcome"], "done");
+    assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
+    assert_eq!(bytes(&fill["largest_bytes"]), 8 * GIB);
+    assert_eq!(bytes(&probe["headroom_bytes"]), GIB);
+    assert_eq!(bytes(&probe["cost"]["context_bytes"]), 512 * MIB);
+    assert!(bytes(&probe["cost"]["held_byte_ms"]) > 0);
+    let failed = fill["latency"].as_array().unwrap();
+    assert!(failed.iter().all(|size| size["failed"] == 0), "{fill}");
+    card.assert_all_returned();
+    let text = card.run(AMPLE);
+    assert!(text.out.contains("not fragmented"), "{}", text.out);
+}
+
+#[test]
+fn a_card_that_refuses_large_pieces_is_said_to_be_fragmented() {
+    let card = Card::new("largest_mib = 1024");
+    let probe = card.probe(AMPLE);
+    let fill = &probe["driver"];
+    assert_eq!(bytes(&fill["largest_bytes"]), GIB);
+    assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
+    let text = card.run(AMPLE);
+    assert!(
+        text.out.contains("8192.00 MiB") || text.out.contains("fragmented: 8.00 GiB were refused"),
+        "{}",
+        text.out
+    );
+    card.assert_all_returned();
+}
+
+#[test]
+fn every_policy_runs_the_same_pattern_within_its_arena() {
+    let card = Card::new("");
+    let probe = card.probe(AMPLE);
+    let runs = probe["patterns"].as_array().unwrap();
+    let names: Vec<&str> = runs
+        .iter()
+        .map(|run| run["policy"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["native", "expandable", "pool", "plain"]);
+    for run in runs {
+        assert_eq!(run["requests"], run["requests_made"], "{run}");
+        assert_eq!(run["failures"], 0, "{run}");
+        assert!(bytes(&run["reserved_peak_bytes"]) <= GIB, "{run}");
+        let in_bins: u64 = run["free_histogram"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|bin| bytes(&bin["bytes"]))
+            .sum();
+        assert_eq!(in_bins, bytes(&run["free_bytes"]), "{run}");
+    }
+    // The same requests live at the end of each.
+    let live = |at: usize| bytes(&runs[at]["allocated_bytes"]);
+    assert!(live(1) <= live(0) && live(2) == live(3), "{runs:?}");
+    // Asking the driver each time leaves no more than pages that small blocks share.
+    assert!(bytes(&runs[3]["free_bytes"]) < bytes(&runs[0]["free_bytes"]));
+}
+
+#[test]
+fn one_policy_can_be_chosen() {
+    let card = Card::new("");
+    let probe = card.probe(&["--policy", "expandable", "--limit", "30s"]);
+    let runs = probe["patterns"].as_array().unwrap();
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0]["policy"], "expandable");
+}
+
+#[test]
+fn an_arena_never_reaches_into_the_headroom() {
+    // 1.5 GiB free beside the context, 1 GiB of it headroom.
+    let card = Card::with("used_mib = 14336", "used = 15032385536\n");
+    let probe = card.probe(&["--limit", "30s", "--headroom", "1G"]);
+    for run in probe["patterns"].as_array().unwrap() {
+        assert_eq!(bytes(&run["arena_bytes"]), 512 * MIB, "{run}");
+        assert!(bytes(&run["reserved_peak_bytes"]) <= 512 * MIB, "{run}");
+    }
+    let peak = card.holders().iter().map(|(_, _, peak)| *peak).max();
+    assert_eq!(peak, Some(512 * MIB));
+    card.assert_all_returned();
+}
+
+#[test]
+fn a_full_card_is_refused_without_a_context_and_halved_when_forced() {
+    let card = Card::with("used_mib = 15360", "used = 16106127360\n");
+    let refused = card.run(&[]);
+    refused.assert_refused(
+        1,
+        "not probed: 1024.00 MiB are free, and the probe wants 1.62 GiB: its headroom and a context of its own; \
+         --headroom sets less, --force takes half of what is free",
+    );
+    assert_eq!(card.holders(), []);
+    let probe = card.probe(&["--force", "--limit", "30s"]);
+    assert_eq!(bytes(&probe["headroom_bytes"]), 256 * MIB);
+    assert_eq!(bytes(&probe["driver"]["held_bytes"]), 256 * MIB);
+    card.assert_all_returned();
+}
+
+#[test]
+fn where_others_live_a_tenth_stays_free() {
+    let nvml = format!(
+        "context = {}\n[[process]]\npid = {}\ngpu = 0\nused = {}\n",
+        0,
+        std::process::id(),
+        GIB
+    );
+    let card = Card::with("used_mib = 1024", &nvml);
+    let probe = card.probe(AMPLE);
+    assert_eq!(bytes(&probe["headroom_bytes"]), 16 * GIB / 10);
+}
+
+#[test]
+fn a_context_that_is_refused_beside_free_memory_is_a_finding_with_a_card() {
+    let card = Card::new("[[call]]\nname = \"cuDevicePrimaryCtxRetain\"\nfails = 2\n");
+    let outcome = card.run(&[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome
+            .out
+            .contains("16.00 GiB are free, but too scattered for a CUDA context")
+    );
+    assert!(
+        outcome
+            .out
+            .contains("gputop cards context-refused-scattered")
+    );
+    assert_eq!(card.probe(&[])["outcome"], "no_context");
+}
+
+#[test]
+fn exclusive_mode_is_refused_unless_forced_and_prohibited_always() {
+    let card = Card::new("compute_mode = 3");
+    let refused = card.run(&[]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("exclusive mode"), "{}", refused.err);
+    assert_eq!(
+        card.probe(&["--force", "--limit", "30s"])["outcome"],
+        "done"
+    );
+    let card = Card::new("compute_mode = 2");
+    let refused = card.run(&["--force"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("prohibited"), "{}", refused.err);
+}
+
+#[test]
+fn a_driver_that_is_not_there_or_denied_is_told_as_a_sentence() {
+    let card = Card::new("");
+    fs::remove_file(card.library()).unwrap();
+    if !has_driver() {
+        let refused = card.run(&[]);
+        refused.assert_refused(
+            1,
+            "not probed: there is no CUDA driver here: libcuda.so.1 was not found",
+        );
+    }
+    let card = Card::new("[[call]]\nname = \"cuInit\"\nfails = 100\n");
+    let refused = card.run(&[]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("no permission on /dev/nvidia*"));
+}
+
+/// A real one, which the loader finds where the simulated one is gone.
+fn has_driver() -> bool {
+    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"]
+        .iter()
+        .any(|folder| Path::new(folder).join("libcuda.so.1").exists())
+}
+
+#[test]
+fn a_driver_too_old_for_a_policy_costs_that_policy_and_nothing_else() {
+    let card = Card::new("version = 11010").without("cuMemPoolCreate");
+    let probe = card.probe(AMPLE);
+    assert_eq!(probe["outcome"], "done");
+    for run in probe["patterns"].as_array().unwrap() {
+        let why = run["missing"].as_str().unwrap_or_default();
+        match run["policy"].as_str() {
+            Some("pool") => assert_eq!(
+                why,
+                "the driver here is too old for this: it knows CUDA 11.1 and has no cuMemPoolCreate"
+            ),
+            _ => assert_eq!(why, "", "{run}"),
+        }
+    }
+    let card = Card::new("version = 9000").without("cuDevicePrimaryCtxRetain");
+    card.run(&[]).assert_refused(
+        1,
+        "not probed: the driver here is too old for this: it knows CUDA 9.0 and has no cuDevicePrimaryCtxRetain",
+    );
+}
+
+#[test]
+fn a_second_probe_of_the_same_card_is_refused_while_the_first_runs() {
+    let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\nhangs = true\n");
+    let mut first = card.command(&["--limit", "5s"]);
+    let first = Guarded(
+        first
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    wait_until("the first to have a context", || !card.holders().is_empty());
+    let second = card.run(&[]);
+    second.assert_refused(
+        1,
+        "not probed: another probe of this GPU is under way; wait until it has ended",
+    );
+    drop(first);
+}
+
+#[test]
+fn a_killed_probe_leaves_no_process_behind_that_holds_memory() {
+    // Each allocation takes its time, so that it is found in the middle.
+    let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\ntakes_ms = 200\n");
+    let mut probe = card.command(&["--limit", "60s"]);
+    let mut probe = Guarded(probe.stdout(Stdio::null()).spawn().unwrap());
+    wait_until("memory to be held", || {
+        card.holders()
+            .iter()
+            .any(|(_, held, peak)| *held > 0 && *peak > 0)
+    });
+    let holder = card.holders()[0].0;
+    assert_ne!(holder, probe.0.id(), "gputop itself had a context");
+    assert!(is_alive(holder));
+    probe.0.kill().unwrap();
+    probe.0.wait().unwrap();
+    wait_until("the child to end with its parent", || !is_alive(holder));
+    // What it said last shows that it was in the middle; the driver takes that back from whoever ends.
+    assert!(card.holders()[0].1 > 0);
+}
+
+#[test]
+fn a_child_that_is_killed_is_told_as_such() {
+    let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\nhangs = true\n");
+    let mut probe = card.command(&["--limit", "60s"]);
+    let probe = probe
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("the child to have a context", || !card.holders().is_empty());
+    let child = card.holders()[0].0;
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(child.try_into().unwrap()),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
+    let output = probe.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "gputop: not probed: it was ended by signal 9; the driver takes back what it held\n"
+    );
+}
+
+#[test]
+fn a_driver_that_does_not_come_back_ends_the_child_and_not_the_program() {
+    let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\nhangs = true\n");
+    let outcome = card.run(&["--limit", "10ms"]);
+    outcome.assert_refused(
+        1,
+        "not probed: the driver did not come back in time; the probe ended itself, and the driver takes back what it held",
+    );
+    assert!(!is_alive(card.holders()[0].0));
+}
+
+#[test]
+fn what_the_time_limit_cut_off_is_said() {
+    let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\ntakes_ms = 60\n");
+    let probe = card.probe(&["--limit", "100ms", "--policy", "plain"]);
+    assert_eq!(probe["driver"]["cut_short"], true);
+    assert_eq!(probe["patterns"][0]["missing"], "the time limit came first");
+    card.assert_all_returned();
+}
+
+#[test]
+fn mig_mode_names_the_device_to_probe() {
+    let mig = "mig = [{ profile = \"3g.71gb\", gi = 1, uuid = \"MIG-fa4e0000-0001-5000-8000-000000000000\" }]\n";
+    let card = Card::with("uuid = \"MIG-fa4e0000-0001-5000-8000-000000000000\"", mig);
+    let refused = card.run(&["--gpu", "0"]);
+    refused.assert_refused(
+        1,
+        "not probed: the GPU is in MIG mode, its memory belongs to its devices; probe one of those: \
+         --gpu MIG-fa4e0000-0001-5000-8000-000000000000",
+    );
+    let mut args = AMPLE.to_vec();
+    args.extend(["--gpu", "MIG-fa4e"]);
+    assert_eq!(card.probe(&args)["outcome"], "done");
+}
+
+#[test]
+fn a_card_that_is_hidden_from_us_is_refused() {
+    let card = Card::new("uuid = \"GPU-11111111-0000-4000-8000-000000000000\"");
+    let refused = card.run(&[]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("no permission") || refused.err.contains("does not see"));
+}
+
+#[test]
+fn bad_input_is_one_sentence_and_exit_2() {
+    let card = Card::new("");
+    for (args, says) in [
+        (&["--gpu", "7"][..], "there is no GPU `7` here"),
+        (&["--pid", "4194300"], "there is no process 4194300"),
+        (&["--limit", "1h"], "out of range; from 10ms to 1m"),
+        (&["--headroom", "lots"], "`lots` is no size"),
+        (&["--policy", "magic"], "invalid value 'magic'"),
+    ] {
+        let outcome = card.run(args);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.err.contains(says), "{}", outcome.err);
+        assert_eq!(outcome.out, "");
+    }
+}
+
+/// The dashboard before this card.
+fn dashboard_of(card: &Card) -> crate::terminal::Launch {
+    let envs = card.envs().into_iter();
+    crate::machine::dashboard(card.nvml()).envs(envs.map(|(name, path)| (name, path.into())))
+}
+
+#[test]
+fn p_probes_after_a_question_and_shows_what_came_of_it() {
+    let card = Card::new("");
+    let terminal = dashboard_of(&card).start();
+    terminal.wait_text("no process is on a GPU");
+    terminal.send("P");
+    terminal.wait_text("Probe GPU 0 NVIDIA H200?");
+    terminal.wait_text("For at most 500 ms it holds what is free, 14.38 GiB");
+    // Only the letter probes.
+    terminal.send("\r");
+    terminal.send("\x1b");
+    terminal.wait_for(|s| !s.contents().contains("Probe GPU 0"), "no question");
+    assert_eq!(card.holders(), [], "nothing was confirmed");
+    terminal.send("\r");
+    terminal.wait_text("clocks");
+    terminal.send("P");
+    terminal.wait_text("Probe GPU 0 NVIDIA H200?");
+    terminal.send("y");
+    terminal.wait_text("PROBE GPU 0 NVIDIA H200");
+    terminal.wait_text("PATTERN native");
+    terminal.wait_text("14.50 GiB held at most");
+    card.assert_all_returned();
+    terminal.send("P");
+    terminal.wait_text("Probe GPU 0 NVIDIA H200?");
+    terminal.send("y");
+    terminal.wait_text("HISTORY of 2 probes");
+    terminal.send("\x1b");
+    terminal.wait_text("clocks");
+}
+
+#[test]
+fn a_refusal_stands_where_the_answer_would_be() {
+    let card = Card::new("compute_mode = 3");
+    let terminal = dashboard_of(&card).start();
+    terminal.wait_text("no process is on a GPU");
+    terminal.send("P");
+    terminal.wait_text("y probes");
+    terminal.send("y");
+    terminal.wait_text("The GPU is in exclusive mode");
+}
+
+#[test]
+fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
+    let card = Card::new("");
+    let terminal = dashboard_of(&card).args(["--readonly"]).start();
+    terminal.wait_text("no process is on a GPU");
+    terminal.send("P");
+    terminal.wait_text("no probe: gputop was started with --readonly");
+    let terminal = dashboard_of(&card).args(["demo"]).start();
+    terminal.wait_text("REPLAY");
+    terminal.send("P");
+    terminal.wait_text("this is a recording: its GPU is not here to be probed");
+    assert_eq!(card.holders(), []);
+}
+
+#[test]
+fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
+    let target = crate::torch_target::Target::start(&crate::torch_live::dump_path());
+    let pid = target.pid().to_string();
+    let card = Card::with(
+        "used_mib = 1024",
+        &format!("[[process]]\npid = {pid}\ngpu = 0\nused = {GIB}\n"),
+    );
+    let mut args = AMPLE.to_vec();
+    args.extend(["--pid", &pid]);
+    let probe = card.probe(&args);
+    let side = &probe["process"];
+    assert_eq!(side["process"]["pid"].to_string(), pid);
+    let mut allocator = command(card.nvml(), ["allocator", &pid, "--json"]);
+    let allocator: Value = serde_json::from_slice(&allocator.output().unwrap().stdout).unwrap();
+    let device = &allocator["devices"][0];
+    let bars = |list: &Value, size: &str| -> Vec<(u64, u64)> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|bin| (bytes(&bin[size]), bytes(&bin["count"])))
+            .collect()
+    };
+    assert!(bytes(&side["free_bytes"]) > 0, "{side}");
+    assert_eq!(
+        bars(&side["free_histogram"], "up_to_bytes"),
+        bars(&device["free_histogram"], "up_to_bytes")
+    );
+    for run in probe["patterns"].as_array().unwrap() {
+        assert_eq!(run["source"], format!("PID {pid}"));
+        assert!(bytes(&run["requests_made"]) > 0, "{run}");
+    }
+    let text = card.run(&args).out;
+    assert!(text.contains(&format!("process   PID {pid}: ")), "{text}");
+}
+
+#[test]
+fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthetic() {
+    let process = crate::machine::RealProcess::start("train.py");
+    let pid = process.pid().to_string();
+    let card = Card::new("");
+    let mut args = AMPLE.to_vec();
+    args.extend(["--pid", &pid]);
+    let probe = card.probe(&args);
+    let why = probe["process"]["missing"].as_str().unwrap();
+    assert!(!why.is_empty());
+    assert_eq!(probe["patterns"][0]["source"], "synthetic");
+}
