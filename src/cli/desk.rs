@@ -95,6 +95,10 @@ fn worth_showing(mut entries: Vec<Entry>) -> Vec<Known> {
         .map(|entry| Known {
             incident: Arc::new(entry.record.incident),
             is_read: entry.is_read,
+            scene: entry.record.scene.map(|mut scene| {
+                scene.forget_blocks();
+                Arc::new(*scene)
+            }),
             key: None,
         })
         .collect()

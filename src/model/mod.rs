@@ -24,6 +24,7 @@ pub mod place;
 pub mod pool;
 pub mod process;
 pub mod reading;
+pub mod scene;
 pub mod signal;
 pub mod spelling;
 pub mod stack;

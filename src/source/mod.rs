@@ -19,7 +19,7 @@ use crate::model::frame::Frame;
 use crate::model::history::Summary;
 use crate::model::host::Hello;
 use crate::model::log::LogView;
-use crate::model::pool::PoolMap;
+use crate::model::pool::{FailureMap, PoolMap};
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::signal::{Signal, Signalled};
@@ -41,6 +41,8 @@ pub enum Update {
     Map(Arc<PoolMap>),
     /// There is no map of that pool now, and why; a map told before stays the newest.
     NoMap((ProcessKey, u32), Missing),
+    /// A map that was read because an allocation failed.
+    FailureMap(Arc<FailureMap>),
     /// The answer to a [`Request::Stacks`]; also one that was taken at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
     /// The answer to a [`Request::Log`].

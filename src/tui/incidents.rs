@@ -10,6 +10,7 @@ use tokio::sync::mpsc as tokio_mpsc;
 use crate::diagnose::live::{CaseKey, Revision};
 use crate::incidents::{Track, Uid};
 use crate::model::incident::{Incident, Severity};
+use crate::model::scene::Scene;
 use crate::model::units::UnixMillis;
 use crate::source::Update;
 use crate::watch::{Found, Keep, Watcher};
@@ -19,6 +20,8 @@ use crate::watch::{Found, Keep, Watcher};
 pub struct Known {
     pub incident: Arc<Incident>,
     pub is_read: bool,
+    /// What was there around it, without the blocks of its map; where it was watched.
+    pub scene: Option<Arc<Scene>>,
     /// Of what was seen from here: what is told again under the same key is the same.
     pub key: Option<CaseKey>,
 }
@@ -102,6 +105,7 @@ impl Incidents {
                     let is_worse = new.incident.severity > known.incident.severity;
                     new.is_read |= known.is_read && !is_worse;
                     new.key.clone_from(&known.key);
+                    new.scene = new.scene.take().or_else(|| known.scene.clone());
                 }
                 _ if uid.is_none() => list.push(known.clone()),
                 _ => {}
@@ -113,7 +117,12 @@ impl Incidents {
 
     /// What is concluded of something that happens now; its name in the store, where it is kept.
     pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
-        let Revision { key, incident, .. } = revision;
+        let Revision {
+            key,
+            incident,
+            scene,
+            ..
+        } = revision;
         let is_it = |known: &&mut Known| {
             known.key.as_ref() == Some(&key) || (uid.is_some() && known.incident.uid == uid)
         };
@@ -126,6 +135,7 @@ impl Incidents {
         let new = Known {
             incident: Arc::new(Incident { uid, ..incident }),
             is_read,
+            scene: Some(scene),
             key: Some(key),
         };
         match old {
@@ -166,7 +176,7 @@ impl Incidents {
 
     /// The same as it is known now: it may have been revised.
     #[must_use]
-    pub fn again(&self, incident: &Incident) -> Option<&Arc<Incident>> {
+    pub fn again(&self, incident: &Incident) -> Option<&Known> {
         let is_it = |known: &&Known| match &incident.uid {
             Some(uid) => known.incident.uid.as_ref() == Some(uid),
             // What happened at one moment to one process is one thing.
@@ -176,7 +186,7 @@ impl Incidents {
                     && known.incident.fields.pid == incident.fields.pid
             }
         };
-        self.list.iter().find(is_it).map(|known| &known.incident)
+        self.list.iter().find(is_it)
     }
 
     /// A person looks at it.
@@ -219,6 +229,7 @@ mod tests {
                 ..Incident::default()
             }),
             is_read: false,
+            scene: None,
             key: None,
         }
     }
@@ -239,6 +250,7 @@ mod tests {
             processes: Vec::new(),
             command: None,
             excerpt: String::new(),
+            scene: Arc::default(),
         }
     }
 

@@ -63,6 +63,8 @@ mod reference;
 mod run;
 #[cfg(target_os = "linux")]
 mod run_explained;
+#[cfg(target_os = "linux")]
+mod scene;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;

@@ -14,6 +14,7 @@
 mod case;
 mod figures;
 mod group;
+mod scene;
 #[cfg(test)]
 mod tests;
 mod track;
@@ -29,7 +30,9 @@ use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::incident::Incident;
+use crate::model::pool::FailureMap;
 use crate::model::process::{Process, ProcessKey};
+use crate::model::scene::Scene;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
 
@@ -69,6 +72,8 @@ pub struct Revision {
     pub command: Option<String>,
     /// The text that was read for it, as the collector sent it.
     pub excerpt: String,
+    /// What was there around it.
+    pub scene: Arc<Scene>,
 }
 
 /// Watches one stream.
@@ -157,6 +162,19 @@ impl Observer {
         self.judge(index).into_iter().collect()
     }
 
+    /// The blocks of a pool right after an allocation failed in it.
+    pub fn failure_map(&mut self, failed: &FailureMap) -> Vec<Revision> {
+        let process = failed.map.process;
+        let of = |case: &Case| case.has_oom_of(process);
+        let Some(index) = self.cases.iter().rposition(of) else {
+            return Vec::new();
+        };
+        match self.cases[index].take_map(failed) {
+            true => self.judge(index).into_iter().collect(),
+            false => Vec::new(),
+        }
+    }
+
     pub fn event(&mut self, event: &Event) -> Vec<Revision> {
         // A log that ranks share stands for all of them.
         let first = match &event.observation {
@@ -190,6 +208,7 @@ impl Observer {
         let measured = event
             .process
             .map(|process| self.tracks.measured(process, event));
+        self.set_scene(index, event);
         self.cases[index].add(event, measured);
         self.judge(index).into_iter().collect()
     }
@@ -216,6 +235,23 @@ impl Observer {
         };
         self.cases.push(Case::new(key, group, event.time));
         self.cases.len() - 1
+    }
+
+    /// What is there now, where the event is the first of its process.
+    fn set_scene(&mut self, index: usize, event: &Event) {
+        let case = &mut self.cases[index];
+        if event.process.is_some_and(|key| case.has(key)) {
+            return;
+        }
+        let mut told: Vec<GpuUuid> = event.gpu.iter().cloned().collect();
+        if let Observation::Exit(exit) = &event.observation {
+            told.extend(exit.gpus.iter().cloned());
+        }
+        let frame = self.tracks.newest();
+        let place = event.process.and_then(|key| self.places.get(&key));
+        let at_place = place.and_then(|at| frame.gpus.iter().find(|gpu| gpu.index == *at));
+        told.extend(at_place.map(|gpu| gpu.uuid.clone()));
+        scene::take(case.scene(), frame, event.process, &told);
     }
 
     /// The case of a process that has ended now; one that was ended by force begins one.

@@ -96,6 +96,10 @@ impl Tracks {
         self.processes.contains_key(&process)
     }
 
+    pub fn newest(&self) -> &Frame {
+        &self.newest
+    }
+
     pub fn gpus(&self) -> &[Gpu] {
         &self.newest.gpus
     }
