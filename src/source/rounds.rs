@@ -154,6 +154,24 @@ impl Rounds {
         self.answered((map.process, map.ordinal))
     }
 
+    /// Whether a map that was read because an allocation failed is to be recorded: not where maps are to take no more
+    /// space. What the next frame tells of the failure asks for none again.
+    pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
+        let has_space = match self.every {
+            Every::Never => false,
+            Every::Sparing => self.space.left > 0,
+            Every::Period(_) => true,
+        };
+        if let Some(known) = self
+            .known
+            .get_mut(&(map.process, map.ordinal))
+            .filter(|_| has_space)
+        {
+            known.at = map.at;
+        }
+        has_space
+    }
+
     /// There is no map of that pool; true when it was the one asked for.
     pub fn answered(&mut self, pool: PoolKey) -> bool {
         let is_it = self.asked.is_some_and(|(asked, _)| asked == pool);

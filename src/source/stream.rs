@@ -32,7 +32,11 @@ impl Queue {
         self.updates.retain(|update| {
             !matches!(
                 update,
-                Update::Frame(_) | Update::Jump { .. } | Update::Position(_)
+                Update::Frame(_)
+                    | Update::Jump { .. }
+                    | Update::Position(_)
+                    | Update::Stacks(..)
+                    | Update::FailureMap(_)
             ) && !is_map(update)
         });
         self.frames = 0;

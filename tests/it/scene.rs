@@ -3,16 +3,27 @@
 
 use std::fmt::Write as _;
 use std::process::Stdio;
+use std::time::Duration;
 
 use gputop::collect::torch::Attached;
+use gputop::model::event::{Event, Observation, OomsRose};
+use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
+use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use gputop::model::units::{Bytes, Millis, Mono};
+use gputop::source::record::Recorder;
+use gputop::source::{Play, Update};
+use gputop::watch::{Found, Watcher};
 use serde_json::Value;
 
+use crate::day;
 use crate::fake_nvml::FakeNvml;
 use crate::machine::{RealProcess, command, dashboard, is_host, on_gpu, wait_until};
+use crate::recording::{PAUSED, frame, start};
 use crate::terminal::Terminal;
 use crate::torch_live::{allocated_bytes, dump_path};
 use crate::torch_target::Target;
+use crate::training::Trainer;
 
 /// In torch 2.6, from `allocated_bytes` over five arrays and `num_alloc_retries` to `num_ooms`.
 const TO_OOMS: u64 = 5 * 96 + 8;
@@ -130,4 +141,81 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     );
     // The process is not Python, so nobody could read its stack: nothing stands for it.
     assert!(scene.stacks.is_empty());
+}
+
+#[test]
+fn a_recording_brings_stack_and_map_back_with_the_failure_they_were_read_for() {
+    let process = day::key(0);
+    let moment = |seq: u64| frame(seq).mono;
+    let stack = PythonStack {
+        process,
+        at: Mono(moment(3).0 + 60),
+        why: StackWhy::Oom,
+        lag: Millis(52),
+        threads: vec![StackThread {
+            is_main: true,
+            frames: vec![StackFrame {
+                function: "step".into(),
+                file: "/home/ana/train.py".into(),
+                line: 57,
+            }],
+            ..StackThread::default()
+        }],
+        ..PythonStack::default()
+    };
+    let maximum = PythonStack {
+        at: moment(1),
+        why: StackWhy::NewMaximum,
+        ..stack.clone()
+    };
+    let map = PoolMap {
+        at: Mono(moment(3).0 + 70),
+        ..Trainer::new(0).map(moment(3))
+    };
+    let failed = FailureMap {
+        since: moment(3),
+        map,
+    };
+    let rose = OomsRose {
+        after: 1,
+        since: moment(3),
+        ..OomsRose::default()
+    };
+    let event = Event {
+        mono: Mono(moment(3).0 + 50),
+        process: Some(process),
+        observation: Observation::Ooms(Box::new(rose)),
+        ..Event::default()
+    };
+    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    for seq in 0..6 {
+        recorder.frame(&frame(seq)).unwrap();
+        if seq == 1 {
+            recorder.stack(&maximum).unwrap();
+        }
+        if seq == 3 {
+            recorder.event(&event).unwrap();
+            recorder.stack(&stack).unwrap();
+            recorder.failure_map(&failed).unwrap();
+        }
+    }
+    let mut seen = start(recorder.finish().unwrap(), PAUSED);
+    seen.position(|_| true);
+    seen.ask(Play::Step(5));
+    seen.position(|position| position.at_end);
+    let stacks = seen.updates.iter().filter_map(|update| match update {
+        Update::Stacks(_, stack) => Some(stack.as_ref().clone().unwrap()),
+        _ => None,
+    });
+    assert_eq!(stacks.collect::<Vec<_>>(), [maximum, stack.clone()]);
+    let watcher = Watcher::start(None).unwrap();
+    seen.updates.iter().for_each(|update| watcher.see(update));
+    let found = watcher.finish(Duration::from_secs(20));
+    let Some(Found::Incident(revision, None)) = found.last() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(revision.scene.stacks, [stack]);
+    let map = revision.scene.map.as_ref().expect("the map");
+    assert_eq!((map.lag, map.whole.is_none()), (Millis(70), true));
+    assert!(map.largest_free_block > Bytes(0));
 }

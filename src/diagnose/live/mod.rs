@@ -154,19 +154,23 @@ impl Observer {
         if stack.why != StackWhy::Oom {
             return Vec::new();
         }
-        let of = |case: &Case| case.has_oom_of(stack.process);
-        let Some(index) = self.cases.iter().rposition(of) else {
+        let Some(index) = self.failed(stack.process, stack.at) else {
             return Vec::new();
         };
         self.cases[index].stack(stack);
         self.judge(index).into_iter().collect()
     }
 
+    /// The case of the allocation that failed in a process right before this moment.
+    fn failed(&self, process: ProcessKey, at: Mono) -> Option<usize> {
+        let is_it =
+            |case: &Case| case.has_oom_of(process) && at.since(case.last_of(process)) <= TOGETHER;
+        self.cases.iter().rposition(is_it)
+    }
+
     /// The blocks of a pool right after an allocation failed in it.
     pub fn failure_map(&mut self, failed: &FailureMap) -> Vec<Revision> {
-        let process = failed.map.process;
-        let of = |case: &Case| case.has_oom_of(process);
-        let Some(index) = self.cases.iter().rposition(of) else {
+        let Some(index) = self.failed(failed.map.process, failed.map.at) else {
             return Vec::new();
         };
         match self.cases[index].take_map(failed) {

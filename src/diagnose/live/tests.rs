@@ -7,7 +7,9 @@ use crate::model::event::{Event, Exit, LogExcerpt, Observation, OomsRose, Xid};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
 use crate::model::incident::{DetectedBy, Severity, Verdict};
-use crate::model::pool::{Allocator, Pool, PoolStats, Pools, Sampled};
+use crate::model::pool::{
+    Allocator, Block, BlockState, FailureMap, Pool, PoolMap, PoolStats, Pools, Sampled, Segment,
+};
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
@@ -455,4 +457,93 @@ fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come()
     let last = stage.last();
     assert_eq!(last.incident.fields.pci_bus.as_deref(), Some("0000:3b:00"));
     assert_eq!((stage.keys().len(), last.incident.count), (1, 1));
+}
+
+fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
+    let block = |state| Block {
+        size: Bytes(512),
+        state,
+        ..Block::default()
+    };
+    let blocks =
+        (0..blocks).map(|n| block([BlockState::Allocated, BlockState::Free][n as usize % 2]));
+    FailureMap {
+        since: Mono(at - 40),
+        map: PoolMap {
+            process: key(pid),
+            at: Mono(at),
+            exact: true,
+            segments: vec![Segment {
+                blocks: blocks.collect(),
+                ..Segment::default()
+            }],
+            ..PoolMap::default()
+        },
+    }
+}
+
+#[test]
+fn the_scene_is_of_the_moment_and_nothing_later_or_older_stands_in_it() {
+    let mut stage = Stage::new();
+    stage.others = gib(2.0);
+    stage.train(60);
+    // Of a moment at which nothing had failed.
+    assert_eq!(stage.observer.failure_map(&map_of(418, stage.now, 4)), []);
+    assert_eq!(stage.stack(418, &[("early.py", "step")]), []);
+    stage.oom(418, 1);
+    let failed = stage.now;
+    stage.others = gib(4.0);
+    stage.train(2);
+    stage.observer.failure_map(&map_of(418, failed + 40, 4));
+    stage.observer.failure_map(&map_of(418, failed + 900, 6));
+    stage.stack(418, &[("train.py", "step")]);
+    let scene = Arc::clone(&stage.last().scene);
+    assert_eq!(
+        scene.frame.mono,
+        Mono(failed - 100),
+        "the last frame before"
+    );
+    let listed = scene.frame.gpus[0].processes.value().expect("a list");
+    let held: Vec<_> = listed.iter().map(|p| (p.pid.0, p.vram.get())).collect();
+    assert_eq!(held[1], (1771, Some(gib(2.0))));
+    assert_eq!(scene.processes, [key(418)]);
+    let pools = scene.frame.pools.as_ref().expect("its pools");
+    assert_eq!(pools.list.len(), 1);
+    let map = scene.map.as_ref().expect("a map");
+    assert_eq!((map.lag.0, map.blocks), (40, 4), "the first is the nearest");
+    let files: Vec<_> = scene
+        .stacks
+        .iter()
+        .map(|s| s.threads[0].frames[0].file.clone())
+        .collect();
+    assert_eq!(files, ["train.py"]);
+    // A minute later the process stands elsewhere.
+    stage.train(60);
+    let late = PythonStack {
+        process: key(418),
+        at: Mono(stage.now),
+        why: StackWhy::Oom,
+        threads: vec![StackThread::default()],
+        ..PythonStack::default()
+    };
+    assert_eq!(stage.observer.stack(&late), []);
+}
+
+#[test]
+fn a_scene_is_bounded_whatever_is_on_the_gpu() {
+    let mut stage = Stage::new();
+    stage.pids = (418..918).collect();
+    stage.train(5);
+    stage.oom(900, 1);
+    stage.observer.failure_map(&map_of(900, stage.now, 100_000));
+    stage.stack(900, &[("train.py", "step")]);
+    let scene = &stage.last().scene;
+    let listed = scene.frame.gpus[0].processes.value().expect("a list");
+    assert_eq!(listed[0].process, Some(key(900)), "its own first");
+    assert_eq!(listed.len() + scene.left_out as usize, 500);
+    let map = scene.map.as_ref().expect("a map");
+    assert!(map.whole.is_none());
+    assert_eq!((map.blocks, map.free_histogram.len()), (100_000, 1));
+    let bytes = serde_json::to_vec(&**scene).expect("plain data").len();
+    assert!(bytes < 32 << 10, "{bytes} bytes");
 }

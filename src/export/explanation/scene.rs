@@ -5,7 +5,7 @@
 //!       slowed by power cap
 //! ALSO  PID 1771 python bench.py (ana): 12.00 GiB on GPU 0
 //! MAP   at most 40 ms after it: 8.02 GiB free in 1218 blocks, the largest 612.00 MiB
-//!       up to 1024.00 KiB ########   812   203.00 MiB
+//!       <=    1M ########                      812    203M
 //! STACK at most 52 ms after it
 //!       train.py:57 step
 //! WITH  gputop 0.1.0, driver 580.159.03, CUDA 13.0, torch 2.13 to 2.15
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use super::text::{INDENT, Line, label};
 use crate::model::gpu::{Gpu, GpuProcess};
 use crate::model::process::ProcessKey;
-use crate::model::scene::{Scene, SceneMap};
+use crate::model::scene::{FreeBlocks, Scene, SceneMap};
 use crate::model::stack::PythonStack;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
@@ -180,23 +180,43 @@ fn map_words(map: &SceneMap) -> String {
     )
 }
 
-/// `      up to 1024.00 KiB ########   812   203.00 MiB`.
+/// `      <=    1M ########   812    203M`; what is smaller than a MiB is one step.
 fn histogram(map: &SceneMap) -> Vec<String> {
-    let steps = || map.free_histogram.iter().filter(|step| step.count > 0);
-    let most = steps().map(|step| step.bytes.0).max().unwrap_or(0).max(1);
-    steps()
-        .map(|step| {
-            let cells = u128::from(step.bytes.0) * u128::from(BAR) / u128::from(most);
-            let bar = "#".repeat(usize::try_from(cells).unwrap_or(0).max(1));
-            format!(
-                "{:INDENT$}<= {:>5} {bar:<25}{:>7} {:>7}",
-                "",
-                step.up_to_bytes.short(),
-                step.count,
-                step.bytes.short(),
-            )
-        })
-        .collect()
+    const SMALL: Bytes = Bytes::mib(1);
+    let mut steps: Vec<FreeBlocks> = Vec::new();
+    for step in map.free_histogram.iter().filter(|step| step.count > 0) {
+        let up_to_bytes = step.up_to_bytes.max(SMALL);
+        match steps
+            .last_mut()
+            .filter(|last| last.up_to_bytes == up_to_bytes)
+        {
+            Some(last) => {
+                last.count += step.count;
+                last.bytes = Bytes(last.bytes.0.saturating_add(step.bytes.0));
+            }
+            None => steps.push(FreeBlocks {
+                up_to_bytes,
+                ..*step
+            }),
+        }
+    }
+    let most = steps
+        .iter()
+        .map(|step| step.bytes.0)
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    let line = |step: FreeBlocks| {
+        let cells = u128::from(step.bytes.0) * u128::from(BAR) / u128::from(most);
+        let bar = "#".repeat(usize::try_from(cells).unwrap_or(0).max(1));
+        let (up_to, count) = (step.up_to_bytes.short(), step.count);
+        format!(
+            "{:INDENT$}<= {up_to:>5} {bar:<25}{count:>7} {:>7}",
+            "",
+            step.bytes.short()
+        )
+    };
+    steps.into_iter().map(line).collect()
 }
 
 fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<Line> {
