@@ -11,10 +11,12 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::incidents::{Entry, Store, Uid};
-use crate::tui::incidents::{Desk, Known, Watch};
+use crate::tui::incidents::{Desk, Known, Place, Watch};
 use crate::watch::Keep;
 
 const PERIOD: Duration = Duration::from_secs(2);
+/// Read ones that are shown.
+const NEWEST: usize = 32;
 /// Longer than any.
 const TICK: Duration = Duration::from_millis(100);
 /// How long the last of what was opened may take to be noted.
@@ -86,13 +88,14 @@ fn changed(store: &Store) -> Option<SystemTime> {
     store.folder().metadata().ok()?.modified().ok()
 }
 
-/// All that nobody has read, and the newest.
+/// All that nobody has read, and of those that somebody has the newest, which have their marks in the charts.
 fn worth_showing(mut entries: Vec<Entry>) -> Vec<Known> {
-    let newest = entries.pop().into_iter();
+    let newest = entries.split_off(entries.len().saturating_sub(NEWEST));
     let unread = entries.into_iter().filter(|entry| !entry.is_read);
     unread
         .chain(newest)
         .map(|entry| Known {
+            place: Place::of_record(&entry.record),
             incident: Arc::new(entry.record.incident),
             is_read: entry.is_read,
             scene: entry.record.scene.map(|mut scene| {

@@ -19,6 +19,7 @@ pub mod groups;
 pub mod help;
 pub mod incidents;
 pub mod keymap;
+pub mod marks;
 pub mod overlay;
 pub mod palette;
 pub mod picture;
@@ -150,7 +151,7 @@ pub async fn run(
             Wake::Source(None) => source_open = false,
             Wake::Incidents(None) => desk_open = false,
             Wake::Incidents(Some(known)) => {
-                app.incidents.take_stored(known);
+                app.take_stored(known);
                 dirty = true;
             }
             Wake::Found(found) => {

@@ -34,6 +34,7 @@ fn app_with(severity: Severity) -> App {
     let known = |incident: Incident| Known {
         incident: incident.into(),
         is_read: false,
+        place: Default::default(),
         scene: None,
         key: None,
     };
@@ -122,6 +123,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     app.incidents.take_stored(vec![Known {
         incident: incident.into(),
         is_read: false,
+        place: Default::default(),
         scene: None,
         key: None,
     }]);

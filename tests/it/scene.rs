@@ -62,6 +62,15 @@ impl Stage {
         launch.env("XDG_STATE_HOME", self.home.path()).start()
     }
 
+    /// Until its allocator is read.
+    fn wait_read(&self, terminal: &Terminal) {
+        terminal.wait_text("bench.py");
+        terminal.send("jM");
+        terminal.wait_text("memory_allocated()");
+        terminal.send("\x1b");
+        terminal.wait_text("COMMAND");
+    }
+
     /// An allocation fails and is caught.
     fn fail(&mut self) {
         let proc = std::path::Path::new("/proc");
@@ -87,12 +96,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     }
     let mut stage = Stage::new();
     let terminal = stage.dashboard();
-    // Its allocator is read: the columns have figures.
-    terminal.wait_text("bench.py");
-    terminal.send("jM");
-    terminal.wait_text("memory_allocated()");
-    terminal.send("\x1b");
-    terminal.wait_text("COMMAND");
+    stage.wait_read(&terminal);
     stage.fail();
     terminal.wait_text("OUT OF MEMORY");
     terminal.send("d");
@@ -141,6 +145,38 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     );
     // The process is not Python, so nobody could read its stack: nothing stands for it.
     assert!(scene.stacks.is_empty());
+}
+
+#[test]
+fn one_that_died_of_it_reads_as_oom_has_its_mark_and_its_page_opens_the_incident() {
+    if !is_host() {
+        return;
+    }
+    let mut stage = Stage::new();
+    let terminal = stage.dashboard();
+    stage.wait_read(&terminal);
+    stage.fail();
+    terminal.wait_text("OUT OF MEMORY");
+    stage.trainer.kill();
+    terminal.wait_text(" OOM: ");
+    // The other one is none.
+    terminal.send("/state:oom\r");
+    terminal.wait_for(
+        |screen| !screen.contents().contains("bench.py"),
+        "the other to be filtered out",
+    );
+    terminal.send("G\r");
+    terminal.wait_text("Its incident: Enter or d explains it");
+    let is_marked = |screen: &vt100::Screen| {
+        let shown = screen.contents();
+        let mut axes = shown
+            .lines()
+            .filter(|line| line.contains("\u{2500}\u{2500}"));
+        shown.contains("VRAM on GPU 0") && axes.any(|axis| axis.contains('x'))
+    };
+    terminal.wait_for(is_marked, "the mark of the incident");
+    terminal.send("\r");
+    terminal.wait_text("oom-capacity");
 }
 
 #[test]

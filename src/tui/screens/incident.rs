@@ -124,18 +124,13 @@ impl IncidentScreen {
         }
     }
 
-    /// The process that it is of, where that is among those shown: a later one may have got the same PID.
+    /// The process that it is of, where that is among those shown. A later one may have got the same PID.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let pid = self.incident.fields.pid?;
-        let time = moment(&self.incident)?;
-        let host = self.incident.host.as_ref();
-        if host.is_some_and(|host| *host != app.hello.host) {
-            return None;
-        }
-        let is_it = |row: &&ProcessRow| {
-            row.pid() == pid && row.facts().is_some_and(|facts| facts.started <= time)
-        };
-        app.all_rows.iter().find(is_it)
+        let known = app.incidents.again(&self.incident)?;
+        let key = known
+            .process()
+            .filter(|_| known.place.boot_id == app.hello.boot_id)?;
+        app.all_rows.iter().find(|row| row.id().key == key)
     }
 
     fn log(&self, app: &App) -> Step {
