@@ -15,7 +15,7 @@ use crate::tui::incidents::{Desk, Known, Place, Watch};
 use crate::watch::Keep;
 
 const PERIOD: Duration = Duration::from_secs(2);
-/// Read ones that are shown.
+/// Those that are shown although they were read, and with what was there around them: some ten kilobytes each.
 const NEWEST: usize = 32;
 /// Longer than any.
 const TICK: Duration = Duration::from_millis(100);
@@ -91,20 +91,27 @@ fn changed(store: &Store) -> Option<SystemTime> {
 /// All that nobody has read, and of those that somebody has the newest, which have their marks in the charts.
 fn worth_showing(mut entries: Vec<Entry>) -> Vec<Known> {
     let newest = entries.split_off(entries.len().saturating_sub(NEWEST));
-    let unread = entries.into_iter().filter(|entry| !entry.is_read);
-    unread
-        .chain(newest)
-        .map(|entry| Known {
-            place: Place::of_record(&entry.record),
-            incident: Arc::new(entry.record.incident),
-            is_read: entry.is_read,
-            scene: entry.record.scene.map(|mut scene| {
-                scene.forget_blocks();
-                Arc::new(*scene)
-            }),
-            key: None,
-        })
+    let older = entries.into_iter().filter(|entry| !entry.is_read);
+    // Of old ones the whole is in the store.
+    let older = older.map(|entry| known(entry, false));
+    older
+        .chain(newest.into_iter().map(|entry| known(entry, true)))
         .collect()
+}
+
+fn known(entry: Entry, with_scene: bool) -> Known {
+    let place = Place::of_record(&entry.record);
+    let scene = entry.record.scene.filter(|_| with_scene);
+    Known {
+        incident: Arc::new(entry.record.incident),
+        is_read: entry.is_read,
+        place,
+        scene: scene.map(|mut scene| {
+            scene.forget_blocks();
+            Arc::new(*scene)
+        }),
+        key: None,
+    }
 }
 
 fn mark_read(store: &Store, opened: impl Iterator<Item = String>) {

@@ -35,6 +35,7 @@ use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::nvml::xid;
+use super::open_files::ask_for_room;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
 use super::process::{ProcessReadout, detail, send_signal};
@@ -108,6 +109,7 @@ const RETRY_DRIVER: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the system gives no thread.
 pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::io::Result<()> {
+    ask_for_room();
     let (sections, inbox) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
 

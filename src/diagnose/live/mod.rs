@@ -108,7 +108,7 @@ impl Observer {
     /// Takes the figures in; cases whose meaning depends on the time that has passed are told again.
     pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Revision> {
         self.now = frame.mono;
-        self.tracks.push(frame);
+        self.tracks.push(frame, self.hello.ticks_per_second);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let is_same =
                 |known: &Process| known.command == process.command && known.rank == process.rank;
