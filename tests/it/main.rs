@@ -55,6 +55,8 @@ mod pictures;
 mod pooled;
 #[cfg(target_os = "linux")]
 mod python;
+#[cfg(target_os = "linux")]
+mod python_target;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]

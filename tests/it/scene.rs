@@ -10,7 +10,7 @@ use gputop::model::event::{Event, Observation, OomsRose};
 use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::scene::Scene;
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
-use gputop::model::units::{Bytes, Millis, Mono};
+use gputop::model::units::{Bytes, Millis, Mono, Pid};
 use gputop::source::record::Recorder;
 use gputop::source::{Play, Update};
 use gputop::watch::{Found, Watcher};
@@ -18,7 +18,9 @@ use serde_json::Value;
 
 use crate::day;
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{RealProcess, command, dashboard, is_host, on_gpu, wait_until};
+use crate::machine::{RealProcess, command, dashboard, is_host, on_gpu};
+use crate::python;
+use crate::python_target::PythonTarget;
 use crate::recording::{PAUSED, frame, start};
 use crate::terminal::Terminal;
 use crate::torch_live::{allocated_bytes, dump_path};
@@ -31,22 +33,20 @@ const TO_OOMS: u64 = 5 * 96 + 8;
 /// A training run that nobody prepared, and another program on its GPU, which is slowed down.
 struct Stage {
     home: tempfile::TempDir,
-    trainer: Target,
+    trainer: Pid,
     _other: RealProcess,
     fake: FakeNvml,
 }
 
 impl Stage {
-    fn new() -> Self {
-        let trainer = Target::start(&dump_path());
+    fn new(trainer: Pid) -> Self {
         let other = RealProcess::start("bench.py");
         let mut scenario = String::from(
             "[driver]\nversion = \"580.159.03\"\n[[gpu]]\nsm_clock = 1_755\nthrottle = [\"sw_power_cap\"]\n",
         );
-        let pid = trainer.pid();
         let _ = writeln!(
             scenario,
-            "[[process]]\npid = {pid}\ngpu = 0\nused = \"40 GiB\""
+            "[[process]]\npid = {trainer}\ngpu = 0\nused = \"40 GiB\""
         );
         scenario += &on_gpu(0, &other, "used = \"12 GiB\"");
         Self {
@@ -72,12 +72,23 @@ impl Stage {
     }
 
     /// An allocation fails and is caught.
-    fn fail(&mut self) {
+    fn fail(&self, poke: impl FnOnce(u64, u64)) {
         let proc = std::path::Path::new("/proc");
-        let mut attached = Attached::open(proc, self.trainer.pid()).unwrap();
+        let mut attached = Attached::open(proc, self.trainer).unwrap();
         let failed = attached.stats().unwrap()[0].num_ooms;
         let failed = u64::try_from(failed).unwrap() + 1;
-        self.trainer.poke(allocated_bytes() + TO_OOMS, failed);
+        poke(allocated_bytes() + TO_OOMS, failed);
+    }
+
+    /// What is kept of the only incident.
+    fn kept(&self) -> (String, Scene) {
+        let list: Value = serde_json::from_str(&self.incidents(&["list", "--json"])).unwrap();
+        assert_eq!(list["incidents"].as_array().unwrap().len(), 1, "{list}");
+        let uid = list["incidents"][0]["uid"].as_str().unwrap().to_owned();
+        let kept = self.incidents(&["export", &uid, "--json"]);
+        let kept: Value = serde_json::from_str(&kept).unwrap();
+        let scene = kept["incidents"][0]["scene"].clone();
+        (uid, serde_json::from_value(scene).unwrap())
     }
 
     fn incidents(&self, args: &[&str]) -> String {
@@ -94,10 +105,11 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     if !is_host() {
         return;
     }
-    let mut stage = Stage::new();
+    let mut trainer = Target::start(&dump_path());
+    let stage = Stage::new(trainer.pid());
     let terminal = stage.dashboard();
     stage.wait_read(&terminal);
-    stage.fail();
+    stage.fail(|address, value| trainer.poke(address, value));
     terminal.wait_text("OUT OF MEMORY");
     terminal.send("d");
     for shown in [
@@ -109,11 +121,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     ] {
         terminal.wait_text(shown);
     }
-    wait_until("its map in the store", || {
-        stage.incidents(&["list", "--json"]).contains("\"uid\"")
-    });
-    let list: Value = serde_json::from_str(&stage.incidents(&["list", "--json"])).unwrap();
-    let uid = list["incidents"][0]["uid"].as_str().unwrap().to_owned();
+    let (uid, scene) = stage.kept();
     let shown = stage.incidents(&["show", &uid]);
     assert!(shown.contains("bench.py"), "{shown}");
     assert!(shown.contains("driver 580.159.03"), "{shown}");
@@ -125,9 +133,6 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
         "it goes to strangers: {exported}"
     );
 
-    let kept: Value = serde_json::from_str(&stage.incidents(&["export", &uid, "--json"])).unwrap();
-    let scene = kept["incidents"][0]["scene"].clone();
-    let scene: Scene = serde_json::from_value(scene).unwrap();
     let gpu = &scene.frame.gpus[0];
     assert_eq!(gpu.sm_clock.get().map(|clock| clock.0), Some(1_755));
     assert_eq!(gpu.processes.value().map(Vec::len), Some(2));
@@ -148,16 +153,45 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
 }
 
 #[test]
+fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
+    let Some(python) = python::all().first().filter(|_| is_host()) else {
+        return;
+    };
+    let mut trainer = PythonTarget::start(python, &dump_path());
+    let stage = Stage::new(trainer.pid());
+    let terminal = stage.dashboard();
+    stage.wait_read(&terminal);
+    stage.fail(|address, value| trainer.poke(address, value));
+    terminal.wait_text("OUT OF MEMORY");
+    terminal.send("d");
+    terminal.wait_text("STACK at most");
+    let (uid, scene) = stage.kept();
+    let [stack] = &scene.stacks[..] else {
+        panic!("{:?}", scene.stacks);
+    };
+    assert_eq!(
+        (stack.process.pid, stack.why),
+        (trainer.pid(), StackWhy::Oom)
+    );
+    assert!(stack.lag.0 <= 1_000, "{:?}", stack.lag);
+    assert!(scene.map.is_some());
+    let shown = stage.incidents(&["show", &uid]);
+    assert!(shown.contains(" step\n"), "{shown}");
+    assert!(shown.contains(" main\n"), "{shown}");
+}
+
+#[test]
 fn one_that_died_of_it_reads_as_oom_has_its_mark_and_its_page_opens_the_incident() {
     if !is_host() {
         return;
     }
-    let mut stage = Stage::new();
+    let mut trainer = Target::start(&dump_path());
+    let stage = Stage::new(trainer.pid());
     let terminal = stage.dashboard();
     stage.wait_read(&terminal);
-    stage.fail();
+    stage.fail(|address, value| trainer.poke(address, value));
     terminal.wait_text("OUT OF MEMORY");
-    stage.trainer.kill();
+    trainer.kill();
     terminal.wait_text(" OOM: ");
     // The other one is none.
     terminal.send("/state:oom\r");

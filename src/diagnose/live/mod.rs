@@ -4,6 +4,7 @@
 //! frames ─► track (what each pool was like in the minutes before) ──────────────┐ Measured
 //! events (OOMs rose, log excerpt, Xid, exit) ─► case (one process, or the ranks │
 //!          of a job; what comes within seconds belongs together) ───────────────┴► judge ─► Revision
+//! stack, map of a failed allocation ─► scene (what was there, cut from the newest frame) ─────────┘
 //! ```
 //!
 //! The same functions see a live host, a recording and another machine: all they know came in a stream. A case is
