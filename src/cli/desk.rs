@@ -11,10 +11,12 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::incidents::{Entry, Store, Uid};
-use crate::tui::incidents::{Desk, Known};
+use crate::tui::incidents::{Desk, Known, Place};
 use crate::watch::Keep;
 
 const PERIOD: Duration = Duration::from_secs(2);
+/// Those that are shown although they were read, and with what was there around them: some ten kilobytes each.
+const NEWEST: usize = 32;
 /// Longer than any.
 const TICK: Duration = Duration::from_millis(100);
 /// How long the last of what was opened may take to be noted.
@@ -86,18 +88,30 @@ fn changed(store: &Store) -> Option<SystemTime> {
     store.folder().metadata().ok()?.modified().ok()
 }
 
-/// All that nobody has read, and the newest.
+/// All that nobody has read, and of those that somebody has the newest, which have their marks in the charts.
 fn worth_showing(mut entries: Vec<Entry>) -> Vec<Known> {
-    let newest = entries.pop().into_iter();
-    let unread = entries.into_iter().filter(|entry| !entry.is_read);
-    unread
-        .chain(newest)
-        .map(|entry| Known {
-            incident: Arc::new(entry.record.incident),
-            is_read: entry.is_read,
-            key: None,
-        })
+    let newest = entries.split_off(entries.len().saturating_sub(NEWEST));
+    let older = entries.into_iter().filter(|entry| !entry.is_read);
+    // Of old ones the whole is in the store.
+    let older = older.map(|entry| known(entry, false));
+    older
+        .chain(newest.into_iter().map(|entry| known(entry, true)))
         .collect()
+}
+
+fn known(entry: Entry, with_scene: bool) -> Known {
+    let place = Place::of_record(&entry.record);
+    let scene = entry.record.scene.filter(|_| with_scene);
+    Known {
+        incident: Arc::new(entry.record.incident),
+        is_read: entry.is_read,
+        place,
+        scene: scene.map(|mut scene| {
+            scene.forget_blocks();
+            Arc::new(*scene)
+        }),
+        key: None,
+    }
 }
 
 fn mark_read(store: &Store, opened: impl Iterator<Item = String>) {

@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::{print, say};
-use crate::export::explanation::{self, Style};
+use crate::export::explanation::{self, Others, Style};
 use crate::incidents::{Listing, Record, Store, StoreError, Uid};
 use crate::model::incident::Incident;
 
@@ -81,6 +81,7 @@ pub fn run(args: &Args) -> Result<u8> {
                 document(record)?
             } else {
                 explanation::markdown(std::slice::from_ref(&record.incident), true)
+                    + &around(record)
             };
             print(&text)?;
             Ok(0)
@@ -174,7 +175,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
         print(&format!(
             "{}\n\n{}",
             text.trim_end(),
-            circumstances(uid, record)
+            circumstances(uid, record, style.width)
         ))?;
     }
     // Somebody has read it; a store that cannot note that shows it once more.
@@ -185,7 +186,7 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
 }
 
 /// What an explanation of a log has none of: when it was, where, and of which command.
-fn circumstances(uid: &Uid, record: &Record) -> String {
+fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
     let when = table::moment(&record.incident, &TimeZone::system(), "%Y-%m-%d %H:%M:%S");
     let host = record.incident.host.as_ref();
     let host = host.map_or_else(String::new, |host| format!(" on {host}"));
@@ -193,7 +194,32 @@ fn circumstances(uid: &Uid, record: &Record) -> String {
     if let Some(command) = &record.command {
         out += &format!("RAN   {command}\n");
     }
+    let mut lines = Vec::new();
+    if let Some(scene) = &record.scene {
+        lines.extend(explanation::scene(scene, Others::Named, width));
+    }
+    lines.extend(explanation::versions(&record.versions, width));
+    for line in lines {
+        out += &line.printed(false);
+        out.push('\n');
+    }
     out
+}
+
+/// What was there around it, for strangers.
+fn around(record: &Record) -> String {
+    const WIDTH: usize = 100;
+    let Some(scene) = &record.scene else {
+        return String::new();
+    };
+    let lines = explanation::scene(scene, Others::Numbered, WIDTH).into_iter();
+    let lines = lines.chain(explanation::versions(&record.versions, WIDTH));
+    let lines: Vec<String> = lines.map(|line| line.printed(false)).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    let text = explanation::fenced("", &lines.join("\n"));
+    format!("\n### What was there\n\n{text}\n")
 }
 
 const SCHEMA: u32 = 1;

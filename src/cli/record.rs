@@ -123,6 +123,16 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
                 rounds.wrote(recorder.bytes() - before);
                 source.send(rounds.ask_next());
             }
+            Some(Update::FailureMap(failed)) if rounds.takes_failed(&failed.map) => {
+                let before = recorder.bytes();
+                recorder.failure_map(&failed)?;
+                rounds.wrote(recorder.bytes() - before);
+            }
+            Some(Update::Stacks(_, stack)) => {
+                if let Ok(stack) = &*stack {
+                    recorder.stack(stack)?;
+                }
+            }
             Some(Update::NoMap(pool, _)) if rounds.answered(pool) => source.send(rounds.ask_next()),
             Some(Update::Link(link)) => tell_of(&link, &mut lost),
             Some(_) => {}

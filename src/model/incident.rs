@@ -55,6 +55,14 @@ pub struct Incident {
     pub secondary: Vec<Self>,
 }
 
+impl Incident {
+    /// A GPU had too little memory for a request, whichever library asked.
+    #[must_use]
+    pub fn is_gpu_oom(&self) -> bool {
+        self.family == "oom" || self.family.starts_with("oom-")
+    }
+}
+
 /// Text and what its parts are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -114,6 +114,14 @@ pub struct PoolMap {
     pub segments: Vec<Segment>,
 }
 
+/// A map that was read because an allocation failed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FailureMap {
+    /// The last sample before: it had not failed then.
+    pub since: Mono,
+    pub map: PoolMap,
+}
+
 /// Memory got from the driver in one piece; with expandable segments, one mapped stretch.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -190,6 +198,20 @@ pub struct Pools {
     pub at: Mono,
     pub list: Arc<Vec<Pool>>,
     pub unread: Arc<Vec<Unread>>,
+}
+
+impl Segment {
+    /// Of blocks that lie each behind the one before: 0 stands for that, which is no block's address.
+    pub fn leave_out_addresses(&mut self) {
+        let mut next = self.address;
+        for block in &mut self.blocks {
+            let is_behind = block.address == next;
+            next = block.address.saturating_add(block.size.0);
+            if is_behind {
+                block.address = 0;
+            }
+        }
+    }
 }
 
 impl Pools {

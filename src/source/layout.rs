@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! skippable 0x184D2A50   {"hello":{…}}                                    one line of JSON
-//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}} …     a minute of lines, a block a line
+//! zstd frame             {"frame":{…}}  {"event":{…}}  {"map":{…}}  {"stack":{…}} …     a minute of lines, a block a line
 //! skippable 0x184D2A51   {"offset":…,"start":…}  + zstd {"summary":…}     that minute's note
 //! …                      another minute and its note
 //! skippable 0x184D2A5E   {"minutes":[…]}  + length + "gputopIX"           the index

@@ -56,7 +56,9 @@ impl MapLine {
     /// When the map cannot be written as JSON.
     pub fn new(map: &PoolMap) -> serde_json::Result<Self> {
         let mut map = map.clone();
-        map.segments.iter_mut().for_each(leave_out_addresses);
+        map.segments
+            .iter_mut()
+            .for_each(Segment::leave_out_addresses);
         serde_json::value::to_raw_value(&map).map(Self)
     }
 
@@ -83,18 +85,6 @@ impl MapLine {
             free_from = put_in_place(segment).ok_or(MapLineError::Misplaced)?;
         }
         Ok(map)
-    }
-}
-
-/// Zero stands for "behind the one before" and is not written.
-fn leave_out_addresses(segment: &mut Segment) {
-    let mut next = segment.address;
-    for block in &mut segment.blocks {
-        let is_behind = block.address == next;
-        next = block.address.saturating_add(block.size.0);
-        if is_behind {
-            block.address = 0;
-        }
     }
 }
 

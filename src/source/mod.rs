@@ -24,7 +24,7 @@ use crate::model::history::Summary;
 use crate::model::host::Hello;
 use crate::model::link::Link;
 use crate::model::log::LogView;
-use crate::model::pool::PoolMap;
+use crate::model::pool::{FailureMap, PoolMap};
 use crate::model::probe::{Probe, Wish};
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
@@ -47,6 +47,8 @@ pub enum Update {
     Map(Arc<PoolMap>),
     /// There is no map of that pool now, and why; a map told before stays the newest.
     NoMap((ProcessKey, u32), Missing),
+    /// A map that was read because an allocation failed.
+    FailureMap(Arc<FailureMap>),
     /// The answer to a [`Request::Stacks`]; also one that was taken at a new maximum or a failed allocation.
     Stacks(ProcessKey, Arc<Result<PythonStack, Missing>>),
     /// The answer to a [`Request::Log`].

@@ -154,6 +154,22 @@ impl Rounds {
         self.answered((map.process, map.ordinal))
     }
 
+    /// Whether a map that was read because an allocation failed is to be recorded: not where maps are to take no more
+    /// space. Until the next round nobody asks for a map of a failure in that pool: each brings its own.
+    pub fn takes_failed(&mut self, map: &PoolMap) -> bool {
+        let has_space = match self.every {
+            Every::Never => false,
+            Every::Sparing => self.space.left > 0,
+            Every::Period(_) => true,
+        };
+        if let Some(known) = self.known.get_mut(&(map.process, map.ordinal))
+            && has_space
+        {
+            known.num_ooms = u64::MAX;
+        }
+        has_space
+    }
+
     /// There is no map of that pool; true when it was the one asked for.
     pub fn answered(&mut self, pool: PoolKey) -> bool {
         let is_it = self.asked.is_some_and(|(asked, _)| asked == pool);
@@ -289,6 +305,33 @@ mod tests {
             [] as [u32; 0]
         );
         assert_eq!(at(60, vec![pool(1, 102, 1), pool(2, 103, 0)]), [1, 2]);
+    }
+
+    #[test]
+    fn the_map_of_a_failure_is_taken_as_it_comes_and_not_asked_for_again() {
+        let failed = PoolMap {
+            process: pool(1, 0, 0).process,
+            ..PoolMap::default()
+        };
+        let mut rounds = Rounds::new(Every::Sparing);
+        assert_eq!(asked(&mut rounds, &frame(0, vec![pool(1, 100, 0)]), 1), [1]);
+        assert!(rounds.takes_failed(&failed));
+        let none = [] as [u32; 0];
+        assert_eq!(
+            asked(&mut rounds, &frame(15, vec![pool(1, 100, 1)]), 1),
+            none
+        );
+        assert_eq!(
+            asked(&mut rounds, &frame(60, vec![pool(1, 100, 1)]), 1),
+            [1]
+        );
+        assert_eq!(
+            asked(&mut rounds, &frame(75, vec![pool(1, 100, 2)]), 1),
+            [1]
+        );
+        rounds.wrote(SPACE.0);
+        assert!(!rounds.takes_failed(&failed), "there is no space left");
+        assert!(!Rounds::new(Every::Never).takes_failed(&failed));
     }
 
     #[test]

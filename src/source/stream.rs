@@ -16,6 +16,8 @@ const MOST_FRAMES: usize = 128;
 
 /// Stacks that nobody takes: of a program whose allocations fail for hours there is one a second.
 const MOST_STACKS: usize = 64;
+/// Maps of failed allocations that nobody takes; the first tell most, but those behind are of other failures.
+const MOST_FAILURE_MAPS: usize = 8;
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -30,16 +32,20 @@ impl Queue {
         self.updates.retain(|update| {
             !matches!(
                 update,
-                Update::Frame(_) | Update::Jump { .. } | Update::Position(_)
+                Update::Frame(_)
+                    | Update::Jump { .. }
+                    | Update::Position(_)
+                    | Update::Stacks(..)
+                    | Update::FailureMap(_)
             ) && !is_map(update)
         });
         self.frames = 0;
     }
 
-    fn make_room_for_stacks(&mut self) {
-        let is_stack = |update: &Update| matches!(update, Update::Stacks(..));
-        if self.updates.iter().filter(|u| is_stack(u)).count() >= MOST_STACKS {
-            let oldest = self.updates.iter().position(is_stack);
+    /// Of updates of this kind the oldest goes when there are as many as may wait.
+    fn make_room(&mut self, is_such: impl Fn(&Update) -> bool, most: usize) {
+        if self.updates.iter().filter(|u| is_such(u)).count() >= most {
+            let oldest = self.updates.iter().position(is_such);
             oldest.and_then(|at| self.updates.remove(at));
         }
     }
@@ -90,8 +96,14 @@ impl Feed {
             // Only the newest says anything.
             queue.updates.retain(|u| !matches!(u, Update::Position(_)));
         }
-        if matches!(update, Update::Stacks(..)) {
-            queue.make_room_for_stacks();
+        match update {
+            Update::Stacks(..) => {
+                queue.make_room(|u| matches!(u, Update::Stacks(..)), MOST_STACKS);
+            }
+            Update::FailureMap(_) => {
+                queue.make_room(|u| matches!(u, Update::FailureMap(_)), MOST_FAILURE_MAPS);
+            }
+            _ => {}
         }
         if matches!(update, Update::Link(_)) {
             queue.updates.retain(|u| !matches!(u, Update::Link(_)));

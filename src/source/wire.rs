@@ -10,8 +10,10 @@ use super::reply::Reply;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
+use crate::model::stack::PythonStack;
+use crate::model::units::Mono;
 
-/// What one line holds: exactly one of these, or nothing known.
+/// What one line holds: one of these, or nothing known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, bound(deserialize = "F: Deserialize<'de>"))]
 pub struct Line<F = Frame> {
@@ -26,6 +28,12 @@ pub struct Line<F = Frame> {
     pub event: Option<Event>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map: Option<MapLine>,
+    /// Beside a map that was read because an allocation failed: the last moment at which it had not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_since: Option<Mono>,
+    /// A stack that was read because an allocation failed, or at a maximum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<PythonStack>,
     /// Between two machines only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<Box<Reply>>,
@@ -44,6 +52,8 @@ impl<F> Default for Line<F> {
             frame: None,
             event: None,
             map: None,
+            failed_since: None,
+            stack: None,
             reply: None,
         }
     }

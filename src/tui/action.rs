@@ -192,7 +192,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Why,
         "why",
         "why",
-        "Explain the newest incident that nobody has read; again: the one before it",
+        "Explain the newest incident that nobody has read; again: the one before it; on the page of a process, its own",
     ),
     def(
         Action::Incidents,

@@ -10,7 +10,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::density::Density;
 use super::filter::{Filter, FilterError};
 use super::groups::{self, Grouping, Line};
-use super::incidents::Incidents;
+use super::incidents::{Incidents, Known};
 use super::keymap::Keymap;
 use super::pools;
 use super::probes::Probes;
@@ -23,13 +23,13 @@ use super::theme::Theme;
 use super::tracks::tracks;
 use super::widgets::table::Hidden;
 use super::widgets::time_axis::{Past, TimeAxis};
-use super::widgets::timeline::Mark;
 use crate::allocator::warnings::{Note, Sample, Watch};
 use crate::incidents::{Track, Uid};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{DAY, History, Summary, worth};
 use crate::model::host::Hello;
+use crate::model::incident::Severity;
 use crate::model::leave::Leave;
 use crate::model::link::Link;
 use crate::model::log::LogView;
@@ -37,7 +37,7 @@ use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
-use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
+use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::source::{Position, Update};
 use crate::watch::Found;
 
@@ -184,6 +184,8 @@ impl App {
             Update::Event(event) => self.take_event(&event),
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
+            // It is for who judges the failure.
+            Update::FailureMap(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Log(log) => self.log = Some(log),
@@ -358,9 +360,21 @@ impl App {
                 let tracks = tracks(self.ahead.as_ref().unwrap_or(&self.history), &revision);
                 let name = uid.as_ref().map(ToString::to_string);
                 self.incidents.take_live(*revision, name);
+                self.arrange();
                 Some((uid?, tracks))
             }
         }
+    }
+
+    /// What the store holds now.
+    pub fn take_stored(&mut self, stored: Vec<Known>) {
+        self.incidents.take_stored(stored);
+        self.arrange();
+    }
+
+    /// What is known of why a process failed.
+    pub fn incident_of(&self, process: ProcessKey) -> Option<&Known> {
+        self.incidents.of_process(&self.hello.boot_id, process)
     }
 
     fn forget_ended(&mut self) {
@@ -438,8 +452,23 @@ impl App {
         self.rows.get(self.lines.get(line)?.row()?)
     }
 
+    /// Those that ran out of a GPU's memory and ended of it, as their incidents say.
+    fn name_ooms(&mut self) {
+        let fatal = self.incidents.of_boot(&self.hello.boot_id).filter(|known| {
+            known.incident.severity == Severity::Fatal && known.incident.is_gpu_oom()
+        });
+        let ran_out: BTreeSet<ProcessKey> = fatal.filter_map(Known::process).collect();
+        for ended in &mut self.ended {
+            let oom = ran_out.contains(&ended.key);
+            if ended.ran_out != oom {
+                Arc::make_mut(ended).ran_out = oom;
+            }
+        }
+    }
+
     /// Builds the rows anew: after a frame, a filter, an order.
     fn arrange(&mut self) {
+        self.name_ooms();
         self.all_rows = ProcessRow::of_frame(&self.frame, &self.ended, self.hello.ticks_per_second);
         for row in &mut self.all_rows {
             let worst = row.pool().and_then(|pool| {
@@ -487,13 +516,6 @@ impl App {
                 ago: now.since(end),
             }),
         }
-    }
-
-    /// Where processes on this GPU ended.
-    pub fn exit_marks(&self, gpu: &GpuUuid) -> Vec<Mark> {
-        let here = self.ended.iter().filter(|e| e.exit.gpus.contains(gpu));
-        here.map(|ended| Mark::exit(ended.mono, &self.theme))
-            .collect()
     }
 
     /// What a clock showed at a moment, if it was not set since.

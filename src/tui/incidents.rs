@@ -8,9 +8,11 @@ use std::sync::mpsc;
 use tokio::sync::mpsc as tokio_mpsc;
 
 use crate::diagnose::live::{CaseKey, Revision};
-use crate::incidents::{Track, Uid};
+use crate::incidents::{Record, Track, Uid};
 use crate::model::incident::{Incident, Severity};
-use crate::model::units::UnixMillis;
+use crate::model::process::ProcessKey;
+use crate::model::scene::Scene;
+use crate::model::units::{GpuUuid, Mono, UnixMillis};
 use crate::source::Update;
 use crate::watch::{Found, Keep, Watcher};
 
@@ -19,6 +21,9 @@ use crate::watch::{Found, Keep, Watcher};
 pub struct Known {
     pub incident: Arc<Incident>,
     pub is_read: bool,
+    pub place: Place,
+    /// What was there around it, without the blocks of its map; where it was watched.
+    pub scene: Option<Arc<Scene>>,
     /// Of what was seen from here: what is told again under the same key is the same.
     pub key: Option<CaseKey>,
 }
@@ -41,6 +46,76 @@ impl Desk {
             opened: mpsc::channel().0,
             keep: None,
         }
+    }
+}
+
+/// Whom and when an incident is about, as far as a chart and a row ask for it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Place {
+    pub boot_id: String,
+    /// The first observation.
+    pub at: Mono,
+    pub processes: Vec<ProcessKey>,
+    pub gpus: Vec<GpuUuid>,
+}
+
+impl Place {
+    fn of_revision(revision: &Revision) -> Self {
+        let CaseKey { boot_id, gpu, .. } = &revision.key;
+        Self::new(
+            boot_id,
+            revision.at,
+            revision.processes.clone(),
+            gpu.clone(),
+            &revision.scene,
+        )
+    }
+
+    /// Of a record of the store.
+    #[must_use]
+    pub fn of_record(record: &Record) -> Self {
+        let observed = &record.observed;
+        let scene = record.scene.as_deref().cloned().unwrap_or_default();
+        let mut processes = scene.processes.clone();
+        processes.extend(
+            observed
+                .process
+                .filter(|process| !processes.contains(process)),
+        );
+        Self::new(
+            &observed.boot_id,
+            observed.first,
+            processes,
+            observed.gpu.clone(),
+            &scene,
+        )
+    }
+
+    fn new(
+        boot_id: &str,
+        at: Mono,
+        processes: Vec<ProcessKey>,
+        gpu: Option<GpuUuid>,
+        scene: &Scene,
+    ) -> Self {
+        let there = scene.frame.gpus.iter().map(|gpu| gpu.uuid.clone());
+        Self {
+            boot_id: boot_id.to_owned(),
+            at,
+            processes,
+            gpus: gpu.into_iter().chain(there).collect(),
+        }
+    }
+}
+
+impl Known {
+    /// The process that failed, where others of its job followed.
+    #[must_use]
+    pub fn process(&self) -> Option<ProcessKey> {
+        let pid = self.incident.fields.pid;
+        let mut whose = self.place.processes.iter().copied();
+        let named = whose.clone().find(|key| Some(key.pid) == pid);
+        named.or_else(|| whose.next())
     }
 }
 
@@ -102,6 +177,7 @@ impl Incidents {
                     let is_worse = new.incident.severity > known.incident.severity;
                     new.is_read |= known.is_read && !is_worse;
                     new.key.clone_from(&known.key);
+                    new.scene = new.scene.take().or_else(|| known.scene.clone());
                 }
                 _ if uid.is_none() => list.push(known.clone()),
                 _ => {}
@@ -113,7 +189,13 @@ impl Incidents {
 
     /// What is concluded of something that happens now; its name in the store, where it is kept.
     pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
-        let Revision { key, incident, .. } = revision;
+        let place = Place::of_revision(&revision);
+        let Revision {
+            key,
+            incident,
+            scene,
+            ..
+        } = revision;
         let is_it = |known: &&mut Known| {
             known.key.as_ref() == Some(&key) || (uid.is_some() && known.incident.uid == uid)
         };
@@ -126,6 +208,8 @@ impl Incidents {
         let new = Known {
             incident: Arc::new(Incident { uid, ..incident }),
             is_read,
+            place,
+            scene: Some(scene),
             key: Some(key),
         };
         match old {
@@ -159,6 +243,23 @@ impl Incidents {
         self.list.iter().rev()
     }
 
+    /// Those of one boot: the moments of another have nothing in common with these.
+    pub fn of_boot<'a, 'b>(
+        &'a self,
+        boot_id: &'b str,
+    ) -> impl Iterator<Item = &'a Known> + use<'a, 'b> {
+        let is_its = move |known: &&Known| known.place.boot_id == boot_id;
+        self.list.iter().filter(is_its)
+    }
+
+    /// The gravest of a process, of equal ones the newest.
+    #[must_use]
+    pub fn of_process<'a>(&'a self, boot_id: &str, process: ProcessKey) -> Option<&'a Known> {
+        self.of_boot(boot_id)
+            .filter(|known| known.place.processes.contains(&process))
+            .max_by_key(|known| known.incident.severity)
+    }
+
     #[must_use]
     pub fn unread(&self) -> usize {
         self.list.iter().filter(|known| !known.is_read).count()
@@ -166,7 +267,7 @@ impl Incidents {
 
     /// The same as it is known now: it may have been revised.
     #[must_use]
-    pub fn again(&self, incident: &Incident) -> Option<&Arc<Incident>> {
+    pub fn again(&self, incident: &Incident) -> Option<&Known> {
         let is_it = |known: &&Known| match &incident.uid {
             Some(uid) => known.incident.uid.as_ref() == Some(uid),
             // What happened at one moment to one process is one thing.
@@ -176,7 +277,7 @@ impl Incidents {
                     && known.incident.fields.pid == incident.fields.pid
             }
         };
-        self.list.iter().find(is_it).map(|known| &known.incident)
+        self.list.iter().find(is_it)
     }
 
     /// A person looks at it.
@@ -219,6 +320,8 @@ mod tests {
                 ..Incident::default()
             }),
             is_read: false,
+            place: Place::default(),
+            scene: None,
             key: None,
         }
     }
@@ -234,11 +337,12 @@ mod tests {
                 severity,
                 ..Incident::default()
             },
-            at: crate::model::units::Mono(0),
+            at: Mono(0),
             time: UnixMillis(0),
             processes: Vec::new(),
             command: None,
             excerpt: String::new(),
+            scene: Arc::default(),
         }
     }
 

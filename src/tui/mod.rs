@@ -19,6 +19,7 @@ pub mod groups;
 pub mod help;
 pub mod incidents;
 pub mod keymap;
+pub mod marks;
 pub mod overlay;
 pub mod palette;
 pub mod picture;

@@ -25,6 +25,8 @@ pub struct Ended {
     pub exit: Exit,
     pub time: UnixMillis,
     pub mono: Mono,
+    /// It ran out of a GPU's memory, as its incident says.
+    pub ran_out: bool,
 }
 
 impl Ended {
@@ -38,14 +40,18 @@ impl Ended {
             exit: exit.clone(),
             time: event.time,
             mono: event.mono,
+            ran_out: false,
         })
     }
 
-    /// What ended it, in a word or two: `OOM killer`, `signal 11`, `exit 1`. A clean end needs no words, and of one of
+    /// What ended it, in a word or two: `OOM killer`, `OOM`, `signal 11`, `exit 1`. A clean end needs no words, and of one of
     /// which nothing is known there are none.
     pub fn cause(&self) -> Option<String> {
         if self.exit.oom.killed.get() == Some(true) {
             return Some("OOM killer".to_owned());
+        }
+        if self.ran_out {
+            return Some("OOM".to_owned());
         }
         let signal = self
             .exit

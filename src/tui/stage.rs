@@ -133,7 +133,7 @@ impl Stage {
             let is_here = |known: &&Known| known.incident.host.as_ref() == Some(host);
             let of_it = known.iter().filter(|one| is_one || at == 0 || is_here(one));
             let of_it = of_it.cloned().collect();
-            seat.app.incidents.take_stored(of_it);
+            seat.app.take_stored(of_it);
         }
     }
 

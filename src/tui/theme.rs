@@ -31,6 +31,8 @@ pub struct Glyphs {
     pub retry: &'static str,
     /// A request failed, in a chart.
     pub oom: &'static str,
+    /// An incident that is no failed request, in a chart.
+    pub incident: &'static str,
     /// A process ended, in a chart.
     pub ended: &'static str,
     /// Stands where a number is missing.
@@ -65,6 +67,7 @@ pub const UNICODE: Glyphs = Glyphs {
     unmapped: "·",
     retry: "^",
     oom: "x",
+    incident: "!",
     ended: "e",
     absent: "–",
     levels: [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
@@ -93,6 +96,7 @@ pub const ASCII: Glyphs = Glyphs {
     unmapped: ".",
     retry: "^",
     oom: "x",
+    incident: "!",
     ended: "e",
     absent: "-",
     levels: [" ", ".", ".", ":", ":", "|", "|", "#", "#"],

@@ -10,9 +10,9 @@ use crate::incidents::{
     Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, in_time, notify, put,
 };
 use crate::model::event::Event;
-use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
+use crate::model::scene::Scene;
 
 /// Events that are kept for what is found later.
 const MOST_EVENTS: usize = 256;
@@ -50,12 +50,6 @@ impl Keeping {
         put("kernel", hello.kernel.value());
     }
 
-    pub fn frame(&mut self, frame: &Frame) {
-        if let Some(driver) = frame.driver.as_ref().and_then(|d| d.version.value()) {
-            self.versions.insert("driver".into(), driver.clone());
-        }
-    }
-
     pub fn event(&mut self, event: &Event) {
         self.events.push_back(event.clone());
         if self.events.len() > MOST_EVENTS {
@@ -91,6 +85,7 @@ impl Keeping {
             Some(process) => revision.processes.contains(&process),
             None => event.gpu == revision.key.gpu,
         };
+        let own = |(name, version): (&String, &String)| (name.clone(), version.clone());
         Record {
             command: revision.command.clone(),
             excerpt: (!revision.excerpt.is_empty()).then(|| Excerpt {
@@ -101,7 +96,13 @@ impl Keeping {
                 events: self.events.iter().filter(is_its).cloned().collect(),
                 ..Evidence::default()
             },
-            versions: self.versions.clone(),
+            versions: self
+                .versions
+                .iter()
+                .map(own)
+                .chain(revision.scene.versions())
+                .collect(),
+            scene: Some(Box::new(Scene::clone(&revision.scene))),
             ..Record::new(incident, key)
         }
     }

@@ -24,6 +24,8 @@ use crate::incidents::{Store, Track, Uid};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
+use crate::model::pool::FailureMap;
+use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::source::Update;
 
@@ -52,6 +54,7 @@ enum Seen {
     Frame(Arc<Frame>),
     Event(Box<Event>),
     Stack(Box<PythonStack>),
+    FailureMap(Arc<FailureMap>),
     Jump,
     History(Uid, Vec<Track>),
 }
@@ -105,6 +108,7 @@ impl Watcher {
                 Ok(stack) => Seen::Stack(Box::new(stack.clone())),
                 Err(_) => return,
             },
+            Update::FailureMap(map) => Seen::FailureMap(Arc::clone(map)),
             Update::Jump { .. } => Seen::Jump,
             _ => return,
         };
@@ -160,11 +164,15 @@ struct Thread {
 impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<Seen>) {
         while let Ok(seen) = inbox.recv() {
-            for revision in self.look(seen) {
+            for mut revision in self.look(seen) {
                 let uid = self
                     .keeping
                     .as_mut()
                     .and_then(|keeping| keeping.keep(&revision));
+                // Who is told shows what can be read; the blocks are in the store.
+                if revision.scene.map.is_some() {
+                    Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
+                }
                 let told = self.tell.send(Found::Incident(Box::new(revision), uid));
                 if told.is_err() {
                     return;
@@ -184,9 +192,6 @@ impl Thread {
             }
             Seen::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.frame(&frame);
-                }
                 self.observer.frame(&frame)
             }
             Seen::Event(event) => {
@@ -196,6 +201,7 @@ impl Thread {
                 self.observer.event(&event)
             }
             Seen::Stack(stack) => self.observer.stack(&stack),
+            Seen::FailureMap(map) => self.observer.failure_map(&map),
             Seen::Jump => {
                 self.observer.forget();
                 Vec::new()

@@ -183,7 +183,7 @@ fn read_a_machine() {
 const UNSHARE: &[&str] = &["-U", "-r", "-m", "-p", "-f", "--mount-proc"];
 
 /// Runs a test that is ignored here in namespaces of its own, where such can be made.
-fn in_a_pid_namespace(test: &str) {
+pub fn in_a_pid_namespace(test: &str) {
     if !has("unshare") {
         return;
     }
@@ -212,6 +212,11 @@ fn in_a_pid_namespace(test: &str) {
 }
 
 const SAID: &str = "all of it was so";
+
+/// For the test outside: it came to its end.
+pub fn say_so() {
+    println!("\n{SAID}");
+}
 
 #[test]
 fn inside_a_pid_namespace_processes_are_found_by_their_devices_and_copies_dropped() {
@@ -265,7 +270,7 @@ fn recycled() {
     terminal.send("y");
     terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
     assert_eq!(next.finish().code(), Some(0));
-    println!("\n{SAID}");
+    say_so();
 }
 
 #[test]
@@ -310,5 +315,5 @@ fn inside() {
     assert!(reserved > 0);
     assert_eq!(outside + reserved, 90 << 30, "{part}");
     assert_ne!(copy, target.pid().0);
-    println!("\n{SAID}");
+    say_so();
 }

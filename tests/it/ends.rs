@@ -1,10 +1,11 @@
 //! What is noticed from outside when a process or a GPU breaks, as a recording of the real program holds it: real
 //! processes end, a pretended driver reports Xids, and a FIFO stands for the kernel's log.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gputop::model::event::{Event, Exit, Observation, Xid};
@@ -25,11 +26,35 @@ const SELDOM: &str = "30s";
 struct Watch {
     folder: tempfile::TempDir,
     log: Option<File>,
-    _record: Guarded,
+    record: Guarded,
+}
+
+/// The same command, with as few open files as most systems grant to who does not ask for more.
+fn with_few_files(command: &Command) -> Command {
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -Hn 8192; ulimit -Sn 1024; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => few.env(name, value),
+            None => few.env_remove(name),
+        };
+    }
+    few
 }
 
 impl Watch {
     fn start(fake: &FakeNvml, interval: &str, has_log: bool) -> Self {
+        Self::with(fake, interval, has_log, |_| {})
+    }
+
+    fn with(
+        fake: &FakeNvml,
+        interval: &str,
+        has_log: bool,
+        adjust: impl FnOnce(&mut Command),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let log = has_log.then(|| kernel_log(folder.path()));
         let mut record = command(fake, ["record", "-i", interval, "-o"]);
@@ -37,11 +62,17 @@ impl Watch {
             .arg(folder.path().join("run.gpt.zst"))
             .env("GPUTOP_KERNEL_LOG", folder.path().join("kmsg"))
             .stderr(Stdio::null());
+        adjust(&mut record);
+        let record = Guarded(record.spawn().unwrap());
         Self {
-            _record: Guarded(record.spawn().unwrap()),
+            record,
             folder,
             log,
         }
+    }
+
+    fn recorder(&mut self) -> &mut std::process::Child {
+        &mut self.record.0
     }
 
     fn say(&mut self, line: &str) {
@@ -249,6 +280,111 @@ fn the_oom_killers_victim_is_told_as_such_on_the_screen_too() {
     terminal.send("G\r");
     terminal.wait_text("Its end");
     terminal.wait_text(", exit 137, ");
+}
+
+/// Processes that end with their input, each with a log of its own, all children of one shell.
+struct Crowd {
+    shell: Guarded,
+    folder: tempfile::TempDir,
+    pids: Vec<u32>,
+}
+
+impl Crowd {
+    fn start(count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // A shell gives what runs behind it no input, unless by another descriptor.
+        let script = "exec 3<&0; cd \"$2\"; i=0; while [ $i -lt $1 ]; do cat <&3 > $i.log 2>&1 & echo $!; \
+                      i=$((i+1)); done; exec > /dev/null; wait";
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script, "crowd", &count.to_string()])
+            .arg(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut shell = Guarded(command.spawn().unwrap());
+        let lines = BufReader::new(shell.0.stdout.take().unwrap()).lines();
+        let pids = lines.take(count).map(|line| line.unwrap().parse().unwrap());
+        Self {
+            pids: pids.collect(),
+            shell,
+            folder,
+        }
+    }
+
+    /// Each writes an error that names it.
+    fn fail(&self) {
+        for (i, pid) in self.pids.iter().enumerate() {
+            let log = self.folder.path().join(format!("{i}.log"));
+            let mut log = File::options().append(true).open(log).unwrap();
+            writeln!(log, "CUDA error: of process {pid};").unwrap();
+        }
+    }
+
+    fn finish(&mut self) {
+        drop(self.shell.0.stdin.take());
+    }
+}
+
+#[test]
+fn a_thousand_processes_with_logs_that_end_at_once_are_each_told_once_and_as_themselves() {
+    if !is_host() {
+        return;
+    }
+    const COUNT: usize = 1_000;
+    let mut crowd = Crowd::start(COUNT);
+    let listed = crowd
+        .pids
+        .iter()
+        .map(|pid| format!("[[process]]\npid = {pid}\n"));
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{}", listed.collect::<String>()));
+    let mut watch = Watch::with(&fake, "3s", false, |record| {
+        let mut few = with_few_files(record);
+        few.stdin(Stdio::null()).stderr(Stdio::null());
+        *record = few;
+    });
+    watch.wait_frame("all of them", |frame| {
+        frame
+            .processes
+            .as_ref()
+            .is_some_and(|all| all.list.len() == COUNT)
+    });
+    let excerpts = |watch: &Watch| {
+        let events = watch.events().into_iter();
+        let excerpts = events.filter_map(|event| match event.observation {
+            Observation::Log(excerpt) => Some((event.process, excerpt.text)),
+            _ => None,
+        });
+        excerpts.collect::<Vec<_>>()
+    };
+    // What was written before a log is followed is not told.
+    wait_until("the errors of many", || {
+        crowd.fail();
+        let whose: BTreeSet<_> = excerpts(&watch)
+            .into_iter()
+            .filter_map(|(key, _)| key)
+            .collect();
+        whose.len() >= 250
+    });
+    crowd.finish();
+    wait_until("all ends", || watch.exits().len() >= COUNT);
+    let mut ended: Vec<u32> = watch
+        .exits()
+        .iter()
+        .map(|(event, _)| event.process.unwrap().pid.0)
+        .collect();
+    ended.sort_unstable();
+    crowd.pids.sort_unstable();
+    assert_eq!(ended, crowd.pids);
+    for (key, text) in excerpts(&watch) {
+        let own = format!("of process {};", key.expect("its writer").pid);
+        assert!(
+            text.lines().all(|line| line.ends_with(&own)),
+            "{own}: {text}"
+        );
+    }
+    // It is still there, and has room for more.
+    let recorder = watch.recorder();
+    assert!(recorder.try_wait().unwrap().is_none());
 }
 
 /// Two GPUs, and Xids of the driver's.

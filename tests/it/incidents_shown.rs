@@ -1,15 +1,24 @@
 //! Incidents on the dashboard: the line that announces one, and the screen that explains it.
 
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::markdown;
+use gputop::model::frame::{Frame, ProcessList};
+use gputop::model::gpu::{Gpu, GpuProcess, Memory, Throttle};
 use gputop::model::incident::{Incident, Severity};
+use gputop::model::process::Process;
+use gputop::model::scene::{FreeBlocks, Scene, SceneMap};
+use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid};
 use gputop::tui::app::App;
 use gputop::tui::incidents::Known;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::{Outcome, View};
 
+use crate::crowd::key;
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
 use crate::machine::{dashboard, wait_until};
@@ -31,14 +40,98 @@ fn app_with(severity: Severity) -> App {
         time: Some("2026-01-02T03:04:05Z".into()),
         ..incident.clone()
     };
+    let scene = Arc::new(scene());
     let known = |incident: Incident| Known {
         incident: incident.into(),
         is_read: false,
+        place: Default::default(),
+        scene: Some(scene.clone()),
         key: None,
     };
     app.incidents
         .take_stored(vec![known(earlier), known(incident)]);
     app
+}
+
+/// What was there: the GPU, another process, free blocks, and a stack.
+fn scene() -> Scene {
+    let at = Mono(90_000);
+    let process = |pid: u32, vram: u64| GpuProcess {
+        pid: Pid(pid),
+        process: Some(key(pid)),
+        vram: Bytes::gib(vram).into(),
+        ..GpuProcess::default()
+    };
+    let gpu = Gpu {
+        name: "NVIDIA GeForce RTX 4090".into(),
+        at: Mono(at.0 - 320),
+        memory: Memory {
+            total: Bytes::gib(24).into(),
+            free: Bytes::mib(1_085).into(),
+            ..Memory::default()
+        },
+        sm: Percent(97.0).into(),
+        sm_clock: MegaHertz(1_755).into(),
+        power: MilliWatts(388_000).into(),
+        throttle: vec![Throttle::SwPowerCap].into(),
+        processes: vec![process(418, 22), process(1_771, 1)].into(),
+        ..Gpu::default()
+    };
+    let other = Process {
+        key: key(1_771),
+        command: "python bench.py --size 4096".to_owned().into(),
+        user: "bob".to_owned().into(),
+        ..Process::default()
+    };
+    let free = |mib: u64, count: u64, bytes: u64| FreeBlocks {
+        up_to_bytes: Bytes::mib(mib),
+        count,
+        bytes: Bytes::mib(bytes),
+    };
+    let frame = |line: u32, function: &str| StackFrame {
+        function: function.into(),
+        file: "/home/ana/run/train.py".into(),
+        line,
+    };
+    Scene {
+        at,
+        processes: vec![key(418)],
+        frame: Frame {
+            gpus: vec![gpu],
+            processes: Some(ProcessList {
+                list: vec![other].into(),
+                ..ProcessList::default()
+            }),
+            ..Frame::default()
+        },
+        map: Some(SceneMap {
+            lag: Millis(40),
+            exact: true,
+            segments: 312,
+            blocks: 2_204,
+            largest_free_block: Bytes::mib(612),
+            stuck: Bytes::mib(6_042),
+            returnable: Bytes::mib(922),
+            free_histogram: vec![
+                free(1, 812, 205),
+                free(64, 203, 3_174),
+                free(1_024, 9, 3_585),
+            ],
+            ..SceneMap::default()
+        }),
+        stacks: vec![PythonStack {
+            process: key(418),
+            why: StackWhy::Oom,
+            lag: Millis(52),
+            threads: vec![StackThread {
+                is_main: true,
+                frames: vec![frame(57, "step"), frame(90, "main")],
+                ..StackThread::default()
+            }],
+            ..PythonStack::default()
+        }],
+        ..Scene::default()
+    }
 }
 
 #[test]
@@ -50,6 +143,9 @@ fn an_incident_at_every_size() {
             insta::assert_snapshot!(name, text_of(&draw(&app, screen, width, height)));
         }
     }
+    // To its end, with what was there around it.
+    let whole = text_of(&draw(&app, "incident", 80, 60));
+    insta::assert_snapshot!("incident-incident-80x60", whole);
     let caught = text_of(&draw(&app_with(Severity::Caught), "overview", 50, 6));
     assert!(
         caught.contains("(caught)") && caught.contains("d why"),
@@ -121,6 +217,8 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     app.incidents.take_stored(vec![Known {
         incident: incident.into(),
         is_read: false,
+        place: Default::default(),
+        scene: None,
         key: None,
     }]);
     let mut view = View::default();

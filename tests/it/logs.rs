@@ -1,7 +1,7 @@
 //! The logs of real processes: found by themselves, followed, and told of.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,8 +17,9 @@ use gputop::model::units::{Bytes, Pid, StartTicks};
 use gputop::source::wire::Line;
 use tempfile::TempDir;
 
+use crate::containers::{in_a_pid_namespace, say_so};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until};
+use crate::machine::{Guarded, RealProcess, command, dashboard, has, is_host, on_gpu, wait_until};
 
 const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    \
     loss.backward()\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
@@ -980,6 +981,165 @@ fn slurms_output_file_is_found_by_the_job() {
         (Some(key), LogOrigin::Slurm)
     );
     assert_eq!(told.excerpt.text, OOM);
+}
+
+#[test]
+fn the_log_that_screen_keeps_is_followed() {
+    // A program of that name with a terminal and a log, as `screen -L` has them; screen itself is not needed.
+    let dir = tempfile::tempdir().unwrap();
+    let screen = dir.path().join("screen");
+    fs::copy("/bin/sh", &screen).unwrap();
+    let file = dir.path().join("screenlog.0");
+    fs::write(&file, "CUDA error: too old\n").unwrap();
+    wait_old(&file);
+    let pty = nix::pty::openpty(None, None).unwrap();
+    let script = "exec 5>>\"$1\"; sleep 1000 5>&- & echo $! >&2; wait";
+    let mut command = Command::new(&screen);
+    command
+        .args(["-c", script, "screen"])
+        .arg(&file)
+        .stdout(pty.slave)
+        .stderr(Stdio::piped());
+    let mut above = Guarded(command.spawn().unwrap());
+    let mut said = BufReader::new(above.0.stderr.take().unwrap()).lines();
+    let pid: u32 = said.next().unwrap().unwrap().parse().unwrap();
+    // `sleep` holds the shell's pipe open, and is ended with it.
+    let _below = Ended(pid);
+    let key = key_of(pid);
+    let followed = Followed::start();
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    let mut log = File::options().append(true).open(&file).unwrap();
+    log.write_all(OOM.as_bytes()).unwrap();
+    let told = followed.wait_text("Tried to allocate");
+    assert_eq!((told.process, told.excerpt.text.as_str()), (Some(key), OOM));
+    assert_eq!(told.excerpt.file.value().map(String::as_str), file.to_str());
+}
+
+/// A process that is no child of ours, killed when this is dropped.
+struct Ended(u32);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.0.cast_signed());
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn the_output_of_who_got_the_pid_next_is_nobodys_else() {
+    in_a_pid_namespace("logs::recycled");
+}
+
+#[test]
+#[ignore = "runs in namespaces of its own"]
+fn recycled() {
+    if std::env::var_os("GPUTOP_TEST_INSIDE").is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [first_log, second_log] = ["first.log", "second.log"].map(|name| dir.path().join(name));
+    let into = |file: &Path| {
+        let file = File::create(file).unwrap();
+        parrot(|command| {
+            command.stdout(file).stderr(Stdio::null());
+        })
+    };
+    let mut first = into(&first_log);
+    let pid = first.0.id();
+    let key = key_of(pid);
+    let followed = Followed::start();
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    say(&mut first, "CUDA error: its own\n");
+    followed.wait_text("its own");
+    drop(first);
+    let next = (0..1_000).find_map(|_| {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        Some(into(&second_log)).filter(|next| next.0.id() == pid)
+    });
+    let mut next = next.expect("another process with that PID");
+    let other = key_of(pid);
+    assert_ne!(other, key);
+    // Nobody has told of the first one's end yet.
+    followed.logs.watch(&[key, other]);
+    followed.wait_attached(other);
+    say(&mut next, OOM);
+    followed.wait_text("Tried to allocate");
+    // It is looked once a second whether another file is in a log's place.
+    let begun = Instant::now();
+    wait_until("two such looks", || {
+        say(&mut next, "CUDA error: again\n");
+        begun.elapsed() > Duration::from_millis(2_500)
+    });
+    followed.logs.ended(key);
+    say(&mut next, "its last words\n");
+    followed.logs.ended(other);
+    followed.wait_text("its last words");
+    for told in followed.told() {
+        let is_own = told.excerpt.text.contains("its own");
+        let whose = (told.process, told.excerpt.writers.len());
+        let expected = if is_own { key } else { other };
+        assert_eq!(whose, (Some(expected), 0), "{:?}", told.excerpt.why);
+    }
+    say_so();
+}
+
+#[test]
+fn the_log_of_a_process_in_a_container_is_read_from_outside() {
+    // Its path leads nowhere out here.
+    const INSIDE: &str = "mount -t tmpfs none /mnt; cd /mnt; exec cat > train.log 2>&1";
+    if !has("unshare") {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "-U",
+            "-r",
+            "-m",
+            "-p",
+            "-f",
+            "--mount-proc",
+            "sh",
+            "-c",
+            INSIDE,
+        ])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut outer = Guarded(command.spawn().unwrap());
+    let children = format!("/proc/{0}/task/{0}/children", outer.0.id());
+    let mut pid = None;
+    wait_until("the program in it, or that there can be none", || {
+        let listed = fs::read_to_string(&children).unwrap_or_default();
+        pid = listed
+            .split_whitespace()
+            .next()
+            .and_then(|pid| pid.parse().ok());
+        let is_cat = |pid: u32| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "cat\n")
+        };
+        pid.is_some_and(is_cat) || outer.0.try_wait().unwrap().is_some()
+    });
+    let Some(pid) = pid.filter(|_| outer.0.try_wait().unwrap().is_none()) else {
+        let required = std::env::var_os("GPUTOP_TEST_REQUIRE").is_some();
+        assert!(
+            !required,
+            "no namespaces can be made here, and nothing may be skipped"
+        );
+        return;
+    };
+    let _inner = Ended(pid);
+    let key = key_of(pid);
+    let followed = Followed::start();
+    followed.logs.watch(&[key]);
+    followed.wait_attached(key);
+    assert!(!Path::new("/mnt/train.log").exists());
+    say(&mut outer, OOM);
+    let told = followed.wait_text("Tried to allocate");
+    assert_eq!((told.process, told.excerpt.text.as_str()), (Some(key), OOM));
+    let name = told.excerpt.file.value().map(String::as_str);
+    assert_eq!(name, Some("/mnt/train.log"));
 }
 
 #[test]

@@ -57,6 +57,8 @@ mod pooled;
 mod probe;
 #[cfg(target_os = "linux")]
 mod python;
+#[cfg(target_os = "linux")]
+mod python_target;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
@@ -67,6 +69,8 @@ mod remote;
 mod run;
 #[cfg(target_os = "linux")]
 mod run_explained;
+#[cfg(target_os = "linux")]
+mod scene;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;

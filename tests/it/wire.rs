@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gputop::model::event::Event;
 use gputop::model::link::Link;
 use gputop::model::log::LogView;
-use gputop::model::pool::PoolMap;
+use gputop::model::pool::{FailureMap, PoolMap};
 use gputop::model::probe::Probe;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
@@ -104,6 +104,10 @@ fn all_kinds() -> Vec<Update> {
             seq: 7,
             ..Event::default()
         }),
+        Update::FailureMap(Arc::new(FailureMap {
+            since: Mono(90_000),
+            map: map.clone(),
+        })),
         Update::Map(Arc::new(map)),
         Update::Detail(key(), Box::new(Ok(Default::default()))),
         Update::Detail(key(), Box::new(Err(why()))),

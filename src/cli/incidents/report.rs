@@ -14,8 +14,10 @@ use color_eyre::eyre::{WrapErr, bail};
 use regex::Regex;
 
 use crate::collect::redact;
-use crate::export::explanation::{fenced, severity, verdict};
+use crate::export::explanation::{Others, fenced, scene as scene_lines, severity, verdict};
 use crate::incidents::Record;
+
+const WIDTH: usize = 100;
 
 /// Markdown.
 pub(super) fn text(record: &Record) -> String {
@@ -50,6 +52,15 @@ pub(super) fn text(record: &Record) -> String {
     out.push_str("\n## Versions\n\n");
     for (name, version) in &record.versions {
         let _ = writeln!(out, "- {name} {version}");
+    }
+    if let Some(scene) = &record.scene {
+        let lines = scene_lines(scene, Others::Numbered, WIDTH).into_iter();
+        let lines: Vec<String> = lines.map(|line| line.printed(false)).collect();
+        let _ = writeln!(
+            out,
+            "\n## What was there\n\n{}",
+            fenced("", &lines.join("\n"))
+        );
     }
     let evidence = [
         ("Fields", serde_json::to_string_pretty(&incident.fields)),

@@ -36,11 +36,12 @@ use super::logs::{self, Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::nvml::xid;
+use super::open_files::ask_for_room;
 use super::probe;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
 use super::process::{ProcessReadout, detail, send_signal};
-use super::python::{Python, Wanted};
+use super::python::{Python, Stack, Wanted};
 use super::torch::Failure;
 use super::torch::rise::Rise;
 use super::torch::sampler::{PERIOD, Sampler};
@@ -49,7 +50,7 @@ use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
 use crate::model::leave::Leave;
-use crate::model::pool::{Pool, PoolMap, Pools};
+use crate::model::pool::{FailureMap, Pool, PoolMap, Pools};
 use crate::model::probe::Wish;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
@@ -87,6 +88,8 @@ pub enum Section {
     Kernel(Box<(Host, Option<ProcessReadout>)>),
     Pools(Pools),
     Map((ProcessKey, u32), Result<PoolMap, Missing>),
+    FailureMap(Box<FailureMap>),
+    Stack(ProcessKey, Box<Stack>),
     /// Allocations of a watched process failed.
     Ooms(Box<Rise>),
     Log(Box<Told>),
@@ -110,6 +113,7 @@ const RETRY_DRIVER: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the system gives no thread.
 pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::io::Result<()> {
+    ask_for_room();
     let (sections, inbox) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
 
@@ -152,9 +156,9 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         }
     })?;
 
-    let stack_feed = Arc::clone(&feed);
+    let to_agent = sections.clone();
     let python = Python::start(move |key, stack| {
-        stack_feed.push(Update::Stacks(key, Arc::new(stack)));
+        let _ = to_agent.send(Section::Stack(key, Box::new(stack)));
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
     if hello.namespace != PidNamespace::Host {
@@ -168,11 +172,13 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     })?;
     let (at_rise, at_oom, to_agent) = (python.clone(), logs.clone(), sections.clone());
     sampler.alert(move |rise| {
-        at_rise.take(wanted_at(&rise));
+        let wanted = wanted_at(&rise);
         if rise.is_oom() {
             at_oom.ooms_rose(rise.process);
+            // Before its stack can be there: who hears of that must know of what it is.
             let _ = to_agent.send(Section::Ooms(Box::new(rise)));
         }
+        at_rise.take(wanted);
     });
     let to_agent = sections.clone();
     let places = Places {
@@ -389,6 +395,8 @@ impl Agent {
                 self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
             }
             Section::Ooms(rise) => self.announce_ooms(*rise),
+            Section::Stack(key, stack) => self.feed.push(Update::Stacks(key, Arc::new(*stack))),
+            Section::FailureMap(map) => self.feed.push(Update::FailureMap(Arc::new(*map))),
             Section::Map(_, Ok(map)) => self.feed.push(Update::Map(Arc::new(map))),
             Section::Map(pool, Err(why)) => self.feed.push(Update::NoMap(pool, why)),
             Section::Log(told) => {
@@ -847,6 +855,7 @@ impl Agent {
         let Some((before, after)) = rise.ooms else {
             return;
         };
+        self.ask_for_failure_map(&rise);
         let is_it = |pool: &&Pool| pool.process == rise.process && pool.ordinal == rise.ordinal;
         let pool = self.pools.list.iter().find(is_it);
         let gpu = pool.and_then(|pool| pool.gpu.value().cloned());
@@ -858,6 +867,16 @@ impl Agent {
             stats: rise.stats,
         };
         self.announce(Some(rise.process), gpu, Observation::Ooms(Box::new(rose)));
+    }
+
+    /// The sooner it is read, the less of what failed is taken apart.
+    fn ask_for_failure_map(&self, rise: &Rise) {
+        let (sections, since) = (self.sections.clone(), rise.since);
+        self.sampler.map(rise.process, rise.ordinal, move |map| {
+            if let Ok(map) = map {
+                let _ = sections.send(Section::FailureMap(Box::new(FailureMap { since, map })));
+            }
+        });
     }
 
     fn announce_health(&mut self, gpu: &GpuUuid, health: &Health) {

@@ -317,10 +317,7 @@ impl Shared {
         let mut missing = findings.missing;
         for found in findings.found {
             let attached = match found {
-                Found::File(file) => {
-                    self.attach_file(key, file, findings.young);
-                    Ok(())
-                }
+                Found::File(file) => self.attach_file(key, file, findings.young),
                 Found::Terminal(device, number) => self.attach_terminal(key, (device, number)),
                 Found::Journal => self.attach_journal(key),
             };
@@ -332,7 +329,12 @@ impl Shared {
         }
     }
 
-    fn attach_file(&self, key: ProcessKey, file: Box<FoundFile>, young: Option<SystemTime>) {
+    fn attach_file(
+        &self,
+        key: ProcessKey,
+        file: Box<FoundFile>,
+        young: Option<SystemTime>,
+    ) -> Result<(), Missing> {
         let from = beginning(&file.open.1, young);
         self.add(key, LogId::File(file.id()), from, move |now| {
             let tail = Tail::new(file.place, file.open, from, now);
@@ -342,7 +344,7 @@ impl Shared {
                 Body::File(tail),
                 now,
             )
-        });
+        })
     }
 
     fn attach_journal(self: &Arc<Self>, key: ProcessKey) -> Result<(), Missing> {
@@ -355,8 +357,7 @@ impl Shared {
         self.add(key, LogId::Journal(key), 0, move |now| {
             let name = Reading::Value("journal".into());
             Log::new(name, LogOrigin::Journal, Body::Fed(fed), now)
-        });
-        Ok(())
+        })
     }
 
     /// tmux is asked on a thread of its own, which may wait for it.
@@ -382,7 +383,8 @@ impl Shared {
                 let (fed, mailbox) = Fed::new(None);
                 if let Some(shared) = shared.upgrade() {
                     let name = Reading::Value(pane.name());
-                    shared.add(key, id, 0, move |now| {
+                    // Where it is one too many there is nobody to read it either.
+                    let _ = shared.add(key, id, 0, move |now| {
                         Log::new(name, LogOrigin::Pane, Body::Fed(fed), now)
                     });
                 }
@@ -415,7 +417,16 @@ impl Shared {
     }
 
     /// Makes the process a writer of a log, which `make` makes if it is not followed yet.
-    fn add(&self, key: ProcessKey, id: LogId, from: u64, make: impl FnOnce(Mono) -> Log) {
+    ///
+    /// # Errors
+    /// When as many are followed as may be.
+    fn add(
+        &self,
+        key: ProcessKey,
+        id: LogId,
+        from: u64,
+        make: impl FnOnce(Mono) -> Log,
+    ) -> Result<(), Missing> {
         match self.log(id) {
             Some(log) => {
                 // One that hangs is followed by nobody just now.
@@ -428,12 +439,14 @@ impl Shared {
                 log.add_writer(key, from);
                 let mut board = self.board();
                 if board.logs.len() >= MOST_LOGS {
-                    return;
+                    let why = format!("{MOST_LOGS} logs are followed already, and no more");
+                    return Err(Missing::new(Reason::NotRead, why));
                 }
                 board.logs.insert(id, Arc::new(Mutex::new(log)));
             }
         }
         self.note(key, id);
+        Ok(())
     }
 
     fn obey(&self, order: Order) {
@@ -461,7 +474,7 @@ impl Shared {
         }
         let file = named(&self.settings, key, path)?;
         let name = file.name.clone();
-        self.attach_file(key, Box::new(file), None);
+        self.attach_file(key, Box::new(file), None)?;
         Ok(name)
     }
 

@@ -27,7 +27,7 @@ use crate::model::event::LogOrigin;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::text::visible;
-use crate::model::units::{Millis, Mono, Pid};
+use crate::model::units::{Millis, Mono, Pid, StartTicks};
 
 /// Standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
@@ -107,7 +107,7 @@ impl Findings {
 /// # Errors
 /// When the process has ended, or is another user's.
 pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings, Missing> {
-    let process = Process::new(settings, key.pid);
+    let process = Process::of(settings, key);
     let mut findings = Findings {
         young: young(key, now),
         ..Findings::default()
@@ -128,7 +128,7 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
 /// # Errors
 /// For what is no file that may be followed, with the reason.
 pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundFile, Missing> {
-    let process = Process::new(settings, key.pid);
+    let process = Process::of(settings, key);
     let owner = std::fs::metadata(&process.dir).map(|m| m.uid());
     let owner = owner.map_err(|error| process.denied(&error))?;
     let path = match std::fs::read_link(process.dir.join("cwd")) {
@@ -154,14 +154,33 @@ struct Process<'a> {
     settings: &'a Settings,
     pid: Pid,
     dir: PathBuf,
+    /// 0 where it is gone already: then nothing of it can be opened.
+    start: StartTicks,
 }
 
 impl<'a> Process<'a> {
     fn new(settings: &'a Settings, pid: Pid) -> Self {
+        let stat = settings.proc_root.join(pid.to_string()).join("stat");
+        let start =
+            StatFile::open(&stat).and_then(|file| Ok(file.read(&mut StatBuffer::new())?.start));
+        let start = start.unwrap_or_default();
+        Self::of(settings, ProcessKey { pid, start })
+    }
+
+    fn of(settings: &'a Settings, key: ProcessKey) -> Self {
         Self {
             settings,
-            pid,
-            dir: settings.proc_root.join(pid.to_string()),
+            pid: key.pid,
+            dir: settings.proc_root.join(key.pid.to_string()),
+            start: key.start,
+        }
+    }
+
+    fn descriptor(&self, link: PathBuf) -> Place {
+        Place::Descriptor {
+            link,
+            stat: self.dir.join("stat"),
+            start: self.start,
         }
     }
 
@@ -198,7 +217,7 @@ impl<'a> Process<'a> {
         let file = FoundFile::open(
             &target,
             LogOrigin::Descriptor,
-            Place::Descriptor(link.clone()),
+            self.descriptor(link.clone()),
         );
         let error = match file {
             Ok(file) => return Ok(vec![file.into()]),
@@ -273,7 +292,7 @@ impl<'a> Process<'a> {
         // Standard error is where a copier complains, not where it copies to.
         let is_output = |d: &&Descriptor| ![0, 2].contains(&d.number) && d.may(pipe::WRITE);
         for descriptor in descriptors.iter().filter(is_output) {
-            let place = Place::Descriptor(descriptor.link.clone());
+            let place = self.descriptor(descriptor.link.clone());
             let file = FoundFile::open(&descriptor.target, LogOrigin::PipeReader, place);
             if let Ok(file) = file
                 && !files.iter().any(|known| known.id() == file.id())

@@ -14,7 +14,8 @@ use std::time::SystemTime;
 
 use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 
-use crate::model::units::{Millis, Mono};
+use crate::collect::process::stat::{StatBuffer, StatFile};
+use crate::model::units::{Millis, Mono, StartTicks};
 
 /// Read of one log at one look; more than that is passed over.
 pub const MOST_AT_ONCE: u64 = 1 << 20;
@@ -27,8 +28,14 @@ const LOOK_FOR_ANOTHER: Millis = Millis(1_000);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// `/proc/PID/fd/N`: the kernel's own link, which means the file that is open there, whatever its path leads to
-    /// here and whoever made a symbolic link.
-    Descriptor(PathBuf),
+    /// here and whoever made a symbolic link. Only as long as the PID is this process's: its next owner's output is
+    /// another's words.
+    Descriptor {
+        link: PathBuf,
+        /// `/proc/PID/stat`.
+        stat: PathBuf,
+        start: StartTicks,
+    },
     /// A path that was said or derived. Its last part must be no symbolic link, and its owner one of these.
     Path { path: PathBuf, owners: Vec<u32> },
 }
@@ -65,7 +72,7 @@ impl Place {
     /// For anything but a regular file that may be followed. Never waits for a writer, never becomes a terminal.
     pub fn open(&self) -> Result<(File, Metadata), NoFile> {
         let (path, follow) = match self {
-            Self::Descriptor(path) => (path, 0),
+            Self::Descriptor { link, .. } => (link, 0),
             Self::Path { path, .. } => (path, O_NOFOLLOW),
         };
         // Opening a device may already do something, so it is looked at first.
@@ -76,13 +83,30 @@ impl Place {
             .open(path)?;
         let metadata = file.metadata()?;
         self.check(&metadata)?;
+        self.check_process()?;
         Ok((file, metadata))
     }
 
     fn look(&self) -> io::Result<Metadata> {
         match self {
-            Self::Descriptor(path) => std::fs::metadata(path),
+            Self::Descriptor { link, .. } => {
+                let metadata = std::fs::metadata(link)?;
+                self.check_process()?;
+                Ok(metadata)
+            }
             Self::Path { path, .. } => std::fs::symlink_metadata(path),
+        }
+    }
+
+    /// What was looked at before was the process's if it still lives.
+    fn check_process(&self) -> io::Result<()> {
+        let Self::Descriptor { stat, start, .. } = self else {
+            return Ok(());
+        };
+        let now = StatFile::open(stat)?.read(&mut StatBuffer::new())?.start;
+        match now == *start {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
@@ -192,9 +216,13 @@ impl Tail {
             return false;
         };
         // A file that was put there, not begun there, holds what is older.
-        let is_older = metadata.created().is_ok_and(|born| born < self.attached);
+        let is_older = is_born_before(&metadata, self.attached, SystemTime::now());
         self.id = FileId::of(&metadata);
-        self.offset = if is_older { metadata.len() } else { 0 };
+        self.offset = if is_older == Some(true) {
+            metadata.len()
+        } else {
+            0
+        };
         self.file = file;
         true
     }
@@ -246,7 +274,43 @@ fn read_at_most(file: &File, from: u64, length: u64, buffer: &mut Vec<u8>) -> io
 
 /// Where the text begins that counts: the end, or the beginning of a file that a young process began itself.
 pub fn beginning(metadata: &Metadata, process_started: Option<SystemTime>) -> u64 {
-    let began =
-        process_started.is_some_and(|started| metadata.created().is_ok_and(|born| born >= started));
-    if began { 0 } else { metadata.len() }
+    let is_older =
+        process_started.and_then(|started| is_born_before(metadata, started, SystemTime::now()));
+    if is_older == Some(false) {
+        0
+    } else {
+        metadata.len()
+    }
+}
+
+/// Whether a file is older than a moment, where its file system tells. Births are told by the wall clock alone: one
+/// that lies in the future was told before that clock was set back, and may be of any time.
+fn is_born_before(metadata: &Metadata, moment: SystemTime, now: SystemTime) -> Option<bool> {
+    let born = metadata.created().ok()?;
+    Some(born < moment || born > now)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_birth_in_the_future_is_of_before_the_clock_was_set_back() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let metadata = file.as_file().metadata().expect("its facts");
+        let Ok(born) = metadata.created() else {
+            return;
+        };
+        let hour = Duration::from_hours(1);
+        assert_eq!(is_born_before(&metadata, born, born), Some(false));
+        assert_eq!(
+            is_born_before(&metadata, born + hour, born + hour),
+            Some(true)
+        );
+        // The same file, the same process, after the clock was set back by two hours.
+        let (started, now) = (born - 2 * hour, born - hour);
+        assert_eq!(is_born_before(&metadata, started, now), Some(true));
+    }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::figures::Figures;
 use super::group::Group;
+use super::scene;
 use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
@@ -16,7 +18,9 @@ use crate::diagnose::traceback::Frame;
 use crate::model::event::{Event, Exit, HookEvent, LogExcerpt, Observation, Xid};
 use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
+use crate::model::pool::FailureMap;
 use crate::model::process::{Process, ProcessKey};
+use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
 use crate::model::units::{GpuUuid, Mono, UnixMillis};
@@ -42,6 +46,7 @@ pub struct Case {
     last: Mono,
     members: BTreeMap<ProcessKey, Member>,
     xids: Vec<(Option<ProcessKey>, Option<GpuUuid>, Xid)>,
+    scene: Arc<Scene>,
     told: Option<Revision>,
     /// The severity was told as of a process that lives.
     is_settled: bool,
@@ -101,6 +106,10 @@ impl Case {
     pub fn new(key: CaseKey, group: Group, time: UnixMillis) -> Self {
         Self {
             last: key.first,
+            scene: Arc::new(Scene {
+                at: key.first,
+                ..Scene::default()
+            }),
             key,
             group,
             time,
@@ -127,6 +136,23 @@ impl Case {
 
     pub fn processes(&self) -> impl Iterator<Item = ProcessKey> + '_ {
         self.members.keys().copied()
+    }
+
+    pub fn has(&self, process: ProcessKey) -> bool {
+        self.members.contains_key(&process)
+    }
+
+    pub fn scene(&mut self) -> &mut Scene {
+        Arc::make_mut(&mut self.scene)
+    }
+
+    /// The first is the nearest to the failure; whether it is this one.
+    pub fn take_map(&mut self, failed: &FailureMap) -> bool {
+        let is_first = self.scene.map.is_none();
+        if is_first {
+            self.scene().map = Some(scene::map(failed));
+        }
+        is_first
     }
 
     pub fn has_oom_of(&self, process: ProcessKey) -> bool {
@@ -198,6 +224,7 @@ impl Case {
         let Some(member) = self.members.get_mut(&stack.process) else {
             return;
         };
+        Arc::make_mut(&mut self.scene).take_stack(stack.clone());
         let Some(thread) = stack.main() else { return };
         let frames = thread.frames.iter();
         let is_search = |frame: &crate::model::stack::StackFrame| {
@@ -279,6 +306,7 @@ impl Case {
                 .process
                 .and_then(|key| known.get(&key)?.command.value().cloned()),
             excerpt: self.excerpt(),
+            scene: Arc::clone(&self.scene),
         })
     }
 

@@ -4,6 +4,7 @@
 //! frames ─► track (what each pool was like in the minutes before) ──────────────┐ Measured
 //! events (OOMs rose, log excerpt, Xid, exit) ─► case (one process, or the ranks │
 //!          of a job; what comes within seconds belongs together) ───────────────┴► judge ─► Revision
+//! stack, map of a failed allocation ─► scene (what was there, cut from the newest frame) ─────────┘
 //! ```
 //!
 //! The same functions see a live host, a recording and another machine: all they know came in a stream. A case is
@@ -14,6 +15,7 @@
 mod case;
 mod figures;
 mod group;
+mod scene;
 #[cfg(test)]
 mod tests;
 mod track;
@@ -29,7 +31,9 @@ use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::incident::Incident;
+use crate::model::pool::FailureMap;
 use crate::model::process::{Process, ProcessKey};
+use crate::model::scene::Scene;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
 
@@ -69,6 +73,8 @@ pub struct Revision {
     pub command: Option<String>,
     /// The text that was read for it, as the collector sent it.
     pub excerpt: String,
+    /// What was there around it.
+    pub scene: Arc<Scene>,
 }
 
 /// Watches one stream.
@@ -103,7 +109,7 @@ impl Observer {
     /// Takes the figures in; cases whose meaning depends on the time that has passed are told again.
     pub fn frame(&mut self, frame: &Arc<Frame>) -> Vec<Revision> {
         self.now = frame.mono;
-        self.tracks.push(frame);
+        self.tracks.push(frame, self.hello.ticks_per_second);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let is_same =
                 |known: &Process| known.command == process.command && known.rank == process.rank;
@@ -149,12 +155,29 @@ impl Observer {
         if stack.why != StackWhy::Oom {
             return Vec::new();
         }
-        let of = |case: &Case| case.has_oom_of(stack.process);
-        let Some(index) = self.cases.iter().rposition(of) else {
+        let Some(index) = self.failed(stack.process, stack.at) else {
             return Vec::new();
         };
         self.cases[index].stack(stack);
         self.judge(index).into_iter().collect()
+    }
+
+    /// The case of the allocation that failed in a process right before this moment.
+    fn failed(&self, process: ProcessKey, at: Mono) -> Option<usize> {
+        let is_it =
+            |case: &Case| case.has_oom_of(process) && at.since(case.last_of(process)) <= TOGETHER;
+        self.cases.iter().rposition(is_it)
+    }
+
+    /// The blocks of a pool right after an allocation failed in it.
+    pub fn failure_map(&mut self, failed: &FailureMap) -> Vec<Revision> {
+        let Some(index) = self.failed(failed.map.process, failed.map.at) else {
+            return Vec::new();
+        };
+        match self.cases[index].take_map(failed) {
+            true => self.judge(index).into_iter().collect(),
+            false => Vec::new(),
+        }
     }
 
     pub fn event(&mut self, event: &Event) -> Vec<Revision> {
@@ -190,6 +213,7 @@ impl Observer {
         let measured = event
             .process
             .map(|process| self.tracks.measured(process, event));
+        self.set_scene(index, event);
         self.cases[index].add(event, measured);
         self.judge(index).into_iter().collect()
     }
@@ -216,6 +240,23 @@ impl Observer {
         };
         self.cases.push(Case::new(key, group, event.time));
         self.cases.len() - 1
+    }
+
+    /// What is there now, where the event is the first of its process.
+    fn set_scene(&mut self, index: usize, event: &Event) {
+        let case = &mut self.cases[index];
+        if event.process.is_some_and(|key| case.has(key)) {
+            return;
+        }
+        let mut told: Vec<GpuUuid> = event.gpu.iter().cloned().collect();
+        if let Observation::Exit(exit) = &event.observation {
+            told.extend(exit.gpus.iter().cloned());
+        }
+        let frame = self.tracks.newest();
+        let place = event.process.and_then(|key| self.places.get(&key));
+        let at_place = place.and_then(|at| frame.gpus.iter().find(|gpu| gpu.index == *at));
+        told.extend(at_place.map(|gpu| gpu.uuid.clone()));
+        scene::take(case.scene(), frame, event.process, &told);
     }
 
     /// The case of a process that has ended now; one that was ended by force begins one.

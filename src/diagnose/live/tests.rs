@@ -6,14 +6,18 @@ use super::{CaseKey, Observer, Revision};
 use crate::model::event::{Event, Exit, LogExcerpt, Observation, OomsRose, Xid};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
+use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Severity, Verdict};
-use crate::model::pool::{Allocator, Pool, PoolStats, Pools, Sampled};
+use crate::model::pool::{
+    Allocator, Block, BlockState, FailureMap, Pool, PoolMap, PoolStats, Pools, Sampled, Segment,
+};
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
 
 const START: u64 = 1_000_000;
+const TICKS: u64 = 1_000;
 
 fn gib(n: f64) -> Bytes {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -23,7 +27,8 @@ fn gib(n: f64) -> Bytes {
 fn key(pid: u32) -> ProcessKey {
     ProcessKey {
         pid: Pid(pid),
-        start: StartTicks(u64::from(pid) * 10),
+        // As old as the stream is.
+        start: StartTicks(START / 1_000 * TICKS + u64::from(pid)),
     }
 }
 
@@ -38,12 +43,19 @@ struct Stage {
     pool: (f64, f64, f64),
     retries: u64,
     told: Vec<Revision>,
+    /// By how much the wall clock was set, in milliseconds.
+    set: i64,
 }
 
 impl Stage {
     fn new() -> Self {
+        let mut observer = Observer::default();
+        observer.hello(Arc::new(Hello {
+            ticks_per_second: TICKS,
+            ..Hello::default()
+        }));
         Self {
-            observer: Observer::default(),
+            observer,
             now: START,
             pids: vec![418],
             others: Bytes(0),
@@ -51,14 +63,17 @@ impl Stage {
             pool: (6.0, 14.0, 16.0),
             retries: 0,
             told: Vec::new(),
+            set: 0,
         }
+    }
+
+    fn clock(&self) -> UnixMillis {
+        UnixMillis(i64::try_from(self.now - START).expect("a short test") + self.set)
     }
 
     fn process(&self, pid: u32) -> Process {
         Process {
             key: key(pid),
-            // As old as the stream is.
-            started: UnixMillis(0),
             rank: match self.launcher {
                 Some(_) => Reading::Value(pid - 418),
                 None => Reading::missing(Reason::Unsupported, "no rank"),
@@ -106,7 +121,7 @@ impl Stage {
         let free = 24.0 - (self.pool.2 + 0.5);
         Frame {
             mono: Mono(self.now),
-            time: UnixMillis(i64::try_from(self.now - START).expect("a short test")),
+            time: self.clock(),
             gpus: vec![Gpu {
                 uuid: uuid.clone(),
                 memory: Memory {
@@ -162,6 +177,7 @@ impl Stage {
         self.now += 100;
         let event = Event {
             mono: Mono(self.now),
+            time: self.clock(),
             process: pid.map(key),
             gpu: Some(GpuUuid("GPU-1".into())),
             observation,
@@ -455,4 +471,149 @@ fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come()
     let last = stage.last();
     assert_eq!(last.incident.fields.pci_bus.as_deref(), Some("0000:3b:00"));
     assert_eq!((stage.keys().len(), last.incident.count), (1, 1));
+}
+
+fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
+    let block = |state| Block {
+        size: Bytes(512),
+        state,
+        ..Block::default()
+    };
+    let blocks =
+        (0..blocks).map(|n| block([BlockState::Allocated, BlockState::Free][n as usize % 2]));
+    FailureMap {
+        since: Mono(at - 40),
+        map: PoolMap {
+            process: key(pid),
+            at: Mono(at),
+            exact: true,
+            segments: vec![Segment {
+                blocks: blocks.collect(),
+                ..Segment::default()
+            }],
+            ..PoolMap::default()
+        },
+    }
+}
+
+#[test]
+fn the_scene_is_of_the_moment_and_nothing_later_or_older_stands_in_it() {
+    let mut stage = Stage::new();
+    stage.others = gib(2.0);
+    stage.train(60);
+    // Of a moment at which nothing had failed.
+    assert_eq!(stage.observer.failure_map(&map_of(418, stage.now, 4)), []);
+    assert_eq!(stage.stack(418, &[("early.py", "step")]), []);
+    stage.oom(418, 1);
+    let failed = stage.now;
+    stage.others = gib(4.0);
+    stage.train(2);
+    stage.observer.failure_map(&map_of(418, failed + 40, 4));
+    stage.observer.failure_map(&map_of(418, failed + 900, 6));
+    stage.stack(418, &[("train.py", "step")]);
+    let scene = Arc::clone(&stage.last().scene);
+    assert_eq!(
+        scene.frame.mono,
+        Mono(failed - 100),
+        "the last frame before"
+    );
+    let listed = scene.frame.gpus[0].processes.value().expect("a list");
+    let held: Vec<_> = listed.iter().map(|p| (p.pid.0, p.vram.get())).collect();
+    assert_eq!(held[1], (1771, Some(gib(2.0))));
+    assert_eq!(scene.processes, [key(418)]);
+    let pools = scene.frame.pools.as_ref().expect("its pools");
+    assert_eq!(pools.list.len(), 1);
+    let map = scene.map.as_ref().expect("a map");
+    assert_eq!((map.lag.0, map.blocks), (40, 4), "the first is the nearest");
+    let files: Vec<_> = scene
+        .stacks
+        .iter()
+        .map(|s| s.threads[0].frames[0].file.clone())
+        .collect();
+    assert_eq!(files, ["train.py"]);
+    // A minute later the process stands elsewhere.
+    stage.train(60);
+    let late = PythonStack {
+        process: key(418),
+        at: Mono(stage.now),
+        why: StackWhy::Oom,
+        threads: vec![StackThread::default()],
+        ..PythonStack::default()
+    };
+    assert_eq!(stage.observer.stack(&late), []);
+}
+
+#[test]
+fn a_scene_is_bounded_whatever_is_on_the_gpu() {
+    let mut stage = Stage::new();
+    stage.pids = (418..918).collect();
+    stage.train(5);
+    stage.oom(900, 1);
+    stage.observer.failure_map(&map_of(900, stage.now, 100_000));
+    stage.stack(900, &[("train.py", "step")]);
+    let scene = &stage.last().scene;
+    let listed = scene.frame.gpus[0].processes.value().expect("a list");
+    assert_eq!(listed[0].process, Some(key(900)), "its own first");
+    assert_eq!(listed.len() + scene.left_out as usize, 500);
+    let map = scene.map.as_ref().expect("a map");
+    assert!(map.whole.is_none());
+    assert_eq!((map.blocks, map.free_histogram.len()), (100_000, 1));
+    let bytes = serde_json::to_vec(&**scene).expect("plain data").len();
+    assert!(bytes < 32 << 10, "{bytes} bytes");
+}
+
+#[test]
+fn a_wall_clock_that_is_set_changes_no_verdict_no_key_and_no_age() {
+    let told = |steps: [i64; 3]| {
+        let mut stage = Stage::new();
+        stage.set = steps[0];
+        stage.run(60, |at| (6.0 + at / 8.0, 14.0 + at / 8.0, 22.5));
+        stage.train(3);
+        stage.oom(418, 1);
+        stage.set = steps[1];
+        stage.says(418, &message("2.00 GiB", "1.06 GiB", "0.5 GiB"));
+        stage.set = steps[2];
+        stage.ends(418);
+        stage.train(10);
+        let told = stage.told.iter();
+        let shape = told.map(|r| {
+            let incident = crate::model::incident::Incident {
+                time: None,
+                ..r.incident.clone()
+            };
+            (r.key.clone(), r.at, incident)
+        });
+        shape.collect::<Vec<_>>()
+    };
+    const DAY: i64 = 86_400_000;
+    let steady = told([0, 0, 0]);
+    assert!(!steady.is_empty());
+    for steps in [[-DAY, -DAY, -DAY], [DAY, DAY, DAY], [0, -DAY, DAY]] {
+        assert!(told(steps) == steady, "{steps:?}");
+    }
+}
+
+#[test]
+fn a_thousand_ends_at_once_are_told_apart_and_what_is_kept_stays_bounded() {
+    let mut stage = Stage::new();
+    stage.pids = (1_000..2_000).collect();
+    stage.train(3);
+    let begun = std::time::Instant::now();
+    for pid in 1_000..2_000 {
+        if pid % 10 == 0 {
+            stage.says(pid, &message("2.00 GiB", "1.06 GiB", "0.5 GiB"));
+        }
+        stage.ends(pid);
+    }
+    // A tenth of a second each would be a banner that comes a minute late.
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+    let about: Vec<u32> = stage.told.iter().map(|r| r.processes[0].pid.0).collect();
+    let mut whom = about.clone();
+    whom.dedup();
+    assert_eq!(
+        whom,
+        (1_000..2_000).step_by(10).collect::<Vec<_>>(),
+        "and no other"
+    );
+    assert!(stage.observer.cases.len() <= super::MOST_CASES);
 }

@@ -41,7 +41,8 @@ struct Seen {
 }
 
 impl Tracks {
-    pub fn push(&mut self, frame: &Arc<Frame>) {
+    /// `ticks` is the hertz of start times: ages are told by the clock that never jumps.
+    pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
         self.newest = Arc::clone(frame);
         for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
             let key = (pool.process, pool.ordinal);
@@ -50,10 +51,11 @@ impl Tracks {
             watch.push(Sample::new(frame.mono, &pool.stats, free));
         }
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
-            let age = frame.time.0.saturating_sub(process.started.0);
+            let started = process.key.start.0.saturating_mul(1_000).checked_div(ticks);
+            let age = started.map(|started| frame.mono.since(Mono(started)));
             let entry = self.processes.entry(process.key).or_insert(Seen {
                 last: frame.mono,
-                from_its_start: u64::try_from(age).is_ok_and(|age| age < FROM_THE_START.0),
+                from_its_start: age.is_some_and(|age| age < FROM_THE_START),
             });
             entry.last = frame.mono;
         }
@@ -94,6 +96,10 @@ impl Tracks {
 
     pub fn is_known(&self, process: ProcessKey) -> bool {
         self.processes.contains_key(&process)
+    }
+
+    pub fn newest(&self) -> &Frame {
+        &self.newest
     }
 
     pub fn gpus(&self) -> &[Gpu] {

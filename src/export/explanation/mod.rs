@@ -4,11 +4,13 @@
 mod lines;
 mod markdown;
 mod quote;
+mod scene;
 mod text;
 
 pub use lines::wrapped;
 pub use markdown::{fenced, markdown};
 pub use quote::{Row, rows};
+pub use scene::{Others, scene, versions};
 pub use text::{Line, Style, Tone, lines, text};
 
 use serde::Serialize;

@@ -8,7 +8,7 @@ use super::{place, subject, times, verdict};
 use crate::model::incident::{Cause, DetectedBy, Incident, Severity, Verdict};
 
 /// Where the text begins after its label.
-const INDENT: usize = 6;
+pub(super) const INDENT: usize = 6;
 /// Fixes that are shown; who has tried five does not need a sixth.
 const MAX_FIXES: usize = 5;
 const MAX_CAUSES: usize = 6;
@@ -48,11 +48,13 @@ pub enum Tone {
 pub struct Line(pub Vec<(Tone, String)>);
 
 impl Line {
-    fn plain(text: impl Into<String>) -> Self {
+    pub(super) fn plain(text: impl Into<String>) -> Self {
         Self(vec![(Tone::Plain, text.into())])
     }
 
-    fn printed(&self, colour: bool) -> String {
+    /// With colours as a terminal knows them.
+    #[must_use]
+    pub fn printed(&self, colour: bool) -> String {
         let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
             Some(code) => format!("\x1b[{code}m{text}\x1b[0m"),
             None => text.clone(),
@@ -121,7 +123,7 @@ pub fn lines(incident: &Incident, width: usize) -> Vec<Line> {
 }
 
 /// [`labelled`] as lines.
-fn label(out: &mut Vec<Line>, label: &str, text: &str, indent: usize, width: usize) {
+pub(super) fn label(out: &mut Vec<Line>, label: &str, text: &str, indent: usize, width: usize) {
     let mut body = String::new();
     labelled(&mut body, label, text, indent, width);
     out.extend(body.lines().map(Line::plain));

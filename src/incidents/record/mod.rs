@@ -11,6 +11,7 @@ use crate::model::event::Event;
 use crate::model::history::Span;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
 use crate::model::process::Variable;
+use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 
 /// The version of the file. Fields are only added; another number is for what an older reader would get wrong.
@@ -36,13 +37,16 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<Excerpt>,
     pub evidence: Evidence,
+    /// What was there around it; only who watched the process knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scene: Option<Box<Scene>>,
     /// The figures before and after it, a track each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Track>,
     /// Of the process; only variables that carry a value by the privacy rule.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub environment: Vec<Variable>,
-    /// `gputop`, `kernel`, `driver`, `torch`, as far as known.
+    /// `gputop`, `kernel`, `driver`, `cuda`, `torch`, as far as known.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, String>,
     /// What a later version writes beside these, kept when this one revises the file.
@@ -133,6 +137,10 @@ impl Record {
                 events: events(self.evidence.events, other.evidence.events),
                 measured: filled(other.evidence.measured, self.evidence.measured),
             },
+            scene: match (self.scene, other.scene) {
+                (Some(ours), Some(theirs)) => Some(Box::new(ours.filled(*theirs))),
+                (ours, theirs) => ours.or(theirs),
+            },
             history: tracks(self.history, other.history),
             environment: variables(self.environment, other.environment),
             versions: other.versions.into_iter().chain(self.versions).collect(),
@@ -147,6 +155,9 @@ impl Record {
         }
         let events = &mut self.evidence.events;
         events.drain(..events.len().saturating_sub(MOST_EVENTS));
+        if let Some(scene) = &mut self.scene {
+            scene.cut();
+        }
         self.history.truncate(MOST_TRACKS);
         self.history.iter_mut().for_each(Track::cut);
         self.environment.truncate(MOST_VARIABLES);

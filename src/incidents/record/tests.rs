@@ -196,3 +196,46 @@ fn a_record_reads_back_with_what_a_later_version_added() {
         one
     );
 }
+
+#[test]
+fn of_two_who_watched_the_scene_is_one_and_its_map_is_bounded() {
+    use crate::model::pool::PoolMap;
+    use crate::model::scene::{MOST_PARTS, Scene, SceneMap};
+    use crate::model::stack::PythonStack;
+    let stack = |at: u64| PythonStack {
+        process: key(418, 0).process.expect("one"),
+        at: Mono(at),
+        ..PythonStack::default()
+    };
+    let map = |blocks: u64| SceneMap {
+        blocks,
+        whole: Some(PoolMap::default()),
+        ..SceneMap::default()
+    };
+    let with = |scene: Scene| Record {
+        scene: Some(Box::new(scene)),
+        ..told(0)
+    };
+    let first = with(Scene {
+        at: Mono(7),
+        stacks: vec![stack(40)],
+        ..Scene::default()
+    });
+    let second = with(Scene {
+        at: Mono(9),
+        stacks: vec![stack(60)],
+        map: Some(map(MOST_PARTS + 1)),
+        ..Scene::default()
+    });
+    let both = first.revised_by(second.clone()).bounded();
+    let scene = both.scene.as_deref().expect("a scene");
+    assert_eq!((scene.at, &scene.stacks[..]), (Mono(7), &[stack(40)][..]));
+    let kept = scene.map.as_ref().expect("its figures");
+    assert!(kept.whole.is_none(), "too many blocks");
+    // Who did not watch takes nothing away, and what was written reads again.
+    let again = told(0).revised_by(both.clone());
+    assert_eq!(again.scene, both.scene);
+    let text = serde_json::to_string(&again).expect("plain data");
+    let read: Record = serde_json::from_str(&text).expect("a record");
+    assert_eq!(read.scene, both.scene);
+}

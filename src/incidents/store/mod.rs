@@ -469,7 +469,8 @@ fn free_name(record: &Record, files: &[Listed]) -> Result<Uid, StoreError> {
 /// As it is written; without what is large where it would be too large to be read again.
 fn fitting(mut record: Record) -> io::Result<Vec<u8>> {
     let written = |record: &Record| -> io::Result<Vec<u8>> {
-        let mut bytes = serde_json::to_vec_pretty(record)?;
+        // Not spread over lines: a block map has thousands of small parts.
+        let mut bytes = serde_json::to_vec(record)?;
         bytes.push(b'\n');
         Ok(bytes)
     };
@@ -477,6 +478,9 @@ fn fitting(mut record: Record) -> io::Result<Vec<u8>> {
     let bytes = written(&record)?;
     if fits(&bytes) {
         return Ok(bytes);
+    }
+    if let Some(scene) = &mut record.scene {
+        scene.forget_blocks();
     }
     record.history.clear();
     record.evidence.events.clear();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use zstd::stream::read::Decoder;
 
 use super::protocol::{MOST_LINE, WINDOW_LOG};
+use crate::model::pool::FailureMap;
 use crate::model::text::harmless_json;
 use crate::source::Update;
 use crate::source::wire::Line;
@@ -83,9 +84,10 @@ fn update(line: Line) -> Option<Update> {
     } else if let Some(event) = line.event {
         Some(Update::Event(event))
     } else if let Some(map) = line.map {
-        match map.read() {
-            Ok(map) => Some(Update::Map(Arc::new(map))),
-            Err(error) => {
+        match (map.read(), line.failed_since) {
+            (Ok(map), None) => Some(Update::Map(Arc::new(map))),
+            (Ok(map), Some(since)) => Some(Update::FailureMap(Arc::new(FailureMap { since, map }))),
+            (Err(error), _) => {
                 tracing::warn!("a map of the far side is left out: {error}");
                 None
             }

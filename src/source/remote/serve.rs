@@ -122,6 +122,11 @@ fn line(update: Update) -> io::Result<Option<Line>> {
             map: Some(MapLine::new(&map)?),
             ..empty
         }),
+        Update::FailureMap(failed) => Some(Line {
+            map: Some(MapLine::new(&failed.map)?),
+            failed_since: Some(failed.since),
+            ..empty
+        }),
         update => Reply::of(update).map(|reply| Line {
             reply: Some(Box::new(reply)),
             ..empty

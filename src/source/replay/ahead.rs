@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::file::Recording;
 use super::lines::{Broken, Lines};
-use crate::model::event::Event;
 use crate::model::frame::Frame;
-use crate::model::pool::PoolMap;
+use crate::model::pool::{FailureMap, PoolMap};
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
+use crate::source::Update;
 use crate::source::map_line::MapLine;
 use crate::source::wire::Line;
 
@@ -36,8 +36,8 @@ pub struct Reader {
     place: Place,
     lines: Option<Lines>,
     ahead: Ahead,
-    /// The events before `ahead`.
-    events: Vec<Event>,
+    /// The events before `ahead`, and the stacks and maps that were read because of what happened.
+    events: Vec<Update>,
     /// The pool whose maps are read; others are passed over.
     pub wanted_map: Option<(ProcessKey, u32)>,
     /// The newest of them before `ahead`.
@@ -79,7 +79,7 @@ impl Reader {
         self.recording.minutes.get(minute).map_or(0, |m| m.frames)
     }
 
-    pub fn take_events(&mut self) -> Vec<Event> {
+    pub fn take_events(&mut self) -> Vec<Update> {
         std::mem::take(&mut self.events)
     }
 
@@ -152,9 +152,13 @@ impl Reader {
             if line.from != 0 {
                 continue;
             }
-            self.events.extend(line.event);
+            self.events.extend(line.event.map(Update::Event));
+            if let Some(stack) = line.stack {
+                let update = Update::Stacks(stack.process, Arc::new(Ok(stack)));
+                self.events.push(update);
+            }
             if let Some(map) = line.map {
-                self.pass_map(&map);
+                self.pass_map(&map, line.failed_since);
             }
             if line.frame.is_some() {
                 self.lines = Some(lines);
@@ -164,13 +168,21 @@ impl Reader {
         Ok(None)
     }
 
-    fn pass_map(&mut self, map: &MapLine) {
-        if !self.wanted_map.is_some_and(|wanted| map.is_of(wanted)) {
+    fn pass_map(&mut self, map: &MapLine, failed_since: Option<Mono>) {
+        let is_wanted = self.wanted_map.is_some_and(|wanted| map.is_of(wanted));
+        if !is_wanted && failed_since.is_none() {
             return;
         }
-        match map.read() {
-            Ok(map) => self.map = Some(Arc::new(map)),
-            Err(_) => self.tell_damage(),
+        let Ok(map) = map.read() else {
+            self.tell_damage();
+            return;
+        };
+        if is_wanted {
+            self.map = Some(Arc::new(map.clone()));
+        }
+        if let Some(since) = failed_since {
+            let failed = FailureMap { since, map };
+            self.events.push(Update::FailureMap(Arc::new(failed)));
         }
     }
 

@@ -27,6 +27,7 @@ const MOST_JUMP_FRAMES: u64 = 120;
 /// Up to so many frames forward are stepped through, further ones jumped to.
 const MOST_STEPS: u64 = 16;
 
+const NO_STACK: &str = "a recording holds the stacks that were read when an allocation failed and at maxima, and no others";
 const NO_LOG: &str = "a recording holds excerpts of logs and no log";
 
 impl Player {
@@ -44,7 +45,7 @@ impl Player {
                     self.feed.push(Update::Detail(key, Box::new(Err(why))));
                 }
                 Request::Stacks(key) => {
-                    let why = Missing::new(Reason::NotRead, "a recording holds no Python stacks");
+                    let why = Missing::new(Reason::NotRead, NO_STACK);
                     self.feed.push(Update::Stacks(key, Arc::new(Err(why))));
                 }
                 Request::Log(process) => {

@@ -187,7 +187,7 @@ impl Player {
     /// Also the newest map, which like them lies before the frame ahead.
     pub fn feed_events(&mut self) {
         for event in self.reader.take_events() {
-            self.feed.push(Update::Event(event));
+            self.feed.push(event);
         }
         self.feed_map();
     }

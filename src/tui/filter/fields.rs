@@ -6,7 +6,7 @@ use crate::allocator::warnings::NoteKind;
 use crate::model::pool::PoolStats;
 use crate::model::process::RunState;
 use crate::model::units::Bytes;
-use crate::tui::rows::ProcessRow;
+use crate::tui::rows::{Ended, ProcessRow};
 
 #[derive(Debug)]
 pub struct FieldDef {
@@ -102,7 +102,11 @@ const fn state(name: &'static str, state: State, help: &'static str) -> StateDef
 }
 
 pub const STATES: &[StateDef] = &[
-    state("oom", State::Oom, "A request of its allocator failed."),
+    state(
+        "oom",
+        State::Oom,
+        "A request of its allocator failed, or it ended for want of the GPU's memory or the host's.",
+    ),
     state("dead", State::Dead, "It has ended."),
     state(
         "unreadable",
@@ -338,7 +342,9 @@ fn is(row: &ProcessRow, state: State) -> bool {
     let runs = |wanted| row.ended().is_none() && row.run_state() == wanted;
     match state {
         State::Oom => {
-            row.warning() == Some(NoteKind::OomCaught)
+            let died = |ended: &Ended| ended.ran_out || ended.exit.oom.killed.get() == Some(true);
+            row.ended().is_some_and(died)
+                || row.warning() == Some(NoteKind::OomCaught)
                 || row.pool().is_some_and(|pool| pool.stats.num_ooms > 0)
         }
         State::Dead => row.ended().is_some(),

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 
 use super::log::LogScreen;
 use super::{Screen, ScreenDef, Step};
-use crate::export::explanation::{Line, Tone, lines, markdown};
+use crate::export::explanation::{Line, Others, Tone, lines, markdown, scene, versions};
 use crate::model::incident::{Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -35,6 +35,20 @@ pub const DEF: ScreenDef = ScreenDef {
         ("SAID", "The program's own words, and what their parts are."),
         ("AT", "Where the program was."),
         ("THEN", "What followed from it."),
+        (
+            "ON",
+            "The GPU as it was last read before: memory, clocks and what held them down.",
+        ),
+        ("ALSO", "Other processes on that GPU, and what they held."),
+        (
+            "MAP",
+            "The allocator's free blocks, read because an allocation failed; the lag says how long after it at most.",
+        ),
+        (
+            "STACK",
+            "The Python functions of the program, innermost first, read because an allocation failed.",
+        ),
+        ("WITH", "Versions of the driver and of the library."),
     ],
     sample: |app| {
         let incident = app.incidents.newest()?;
@@ -72,6 +86,15 @@ impl IncidentScreen {
         while all.last().is_some_and(|line| line.0.is_empty()) {
             all.pop();
         }
+        let known = app.incidents.again(&self.incident);
+        if let Some(there) = known.and_then(|known| known.scene.as_ref()) {
+            let around = scene(there, Others::Named, width);
+            let with = versions(&there.versions(), width);
+            if !around.is_empty() {
+                all.push(Line::default());
+            }
+            all.extend(around.into_iter().chain(with));
+        }
         if let Some(time) = time {
             let day = app.theme.clock(time, "%Y-%m-%d %H:%M:%S");
             all.push(Line::default());
@@ -101,18 +124,13 @@ impl IncidentScreen {
         }
     }
 
-    /// The process that it is of, where that is among those shown: a later one may have got the same PID.
+    /// The process that it is of, where that is among those shown. A later one may have got the same PID.
     fn row<'a>(&self, app: &'a App) -> Option<&'a ProcessRow> {
-        let pid = self.incident.fields.pid?;
-        let time = moment(&self.incident)?;
-        let host = self.incident.host.as_ref();
-        if host.is_some_and(|host| *host != app.hello.host) {
-            return None;
-        }
-        let is_it = |row: &&ProcessRow| {
-            row.pid() == pid && row.facts().is_some_and(|facts| facts.started <= time)
-        };
-        app.all_rows.iter().find(is_it)
+        let known = app.incidents.again(&self.incident)?;
+        let key = known
+            .process()
+            .filter(|_| known.place.boot_id == app.hello.boot_id)?;
+        app.all_rows.iter().find(|row| row.id().key == key)
     }
 
     fn log(&self, app: &App) -> Step {
@@ -241,7 +259,7 @@ impl Screen for IncidentScreen {
 
     fn follow(&mut self, app: &App) {
         if let Some(now) = app.incidents.again(&self.incident) {
-            self.incident = Arc::clone(now);
+            self.incident = Arc::clone(&now.incident);
         }
     }
 

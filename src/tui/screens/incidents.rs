@@ -166,7 +166,8 @@ impl Screen for IncidentList {
             return;
         };
         if all.all(|known| !Arc::ptr_eq(at, &known.incident)) {
-            self.at = app.incidents.again(at).cloned();
+            let again = app.incidents.again(at);
+            self.at = again.map(|known| Arc::clone(&known.incident));
         }
     }
 

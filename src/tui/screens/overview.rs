@@ -22,6 +22,7 @@ use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::copying;
 use crate::tui::groups::{Group, Line};
+use crate::tui::marks;
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
@@ -38,7 +39,9 @@ pub const DEF: ScreenDef = ScreenDef {
             "lighter cells",
             "In a chart: between the least and the greatest value of that column's time; solid cells are below the least.",
         ),
-        ("e on the time axis", "A process on this GPU ended there."),
+        marks::WORDS[0],
+        marks::WORDS[1],
+        marks::WORDS[2],
         (
             "processes",
             "VRAM that processes hold, as the driver counts it.",
@@ -310,11 +313,9 @@ impl Overview {
         let title = |what| format!("GPU {} {what}", gpu.index);
         let used = Timeline::bytes(title("VRAM used"), series(GpuMetric::Used), total);
         Timelines {
-            charts: vec![
-                used.marked(app.exit_marks(&gpu.uuid)),
-                Timeline::percent(title("SM"), series(GpuMetric::Sm)),
-            ],
+            charts: vec![used, Timeline::percent(title("SM"), series(GpuMetric::Sm))],
             axis: app.time_axis(None),
+            marks: marks::of_gpu(app, &gpu.uuid),
         }
         .draw(area, buffer, &app.theme);
     }

@@ -1,15 +1,20 @@
 //! One process: its memory over time on every GPU it is on, what the kernel says of it, and its environment as far
 //! as privacy allows.
 
+use std::sync::Arc;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::incident::role;
 use super::memory::MemoryScreen;
 use super::{Screen, ScreenDef, Step};
+use crate::export::explanation::severity;
 use crate::model::container::Runtime;
 use crate::model::event::Exit;
 use crate::model::gpu::ContextKind;
 use crate::model::history::{ProcessMetric, SeriesKey};
+use crate::model::incident::Incident;
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use crate::model::reading::{Missing, Reading};
 use crate::model::units::{Bytes, Mono, UnixMillis};
@@ -17,23 +22,23 @@ use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::columns::gib;
+use crate::tui::marks;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::stacks;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put, put_all, put_right};
 use crate::tui::widgets::facts::{self, Fact};
 use crate::tui::widgets::scroll::Scroll;
-use crate::tui::widgets::timeline::{Mark, Timeline, span_words};
+use crate::tui::widgets::timeline::{Timeline, span_words};
 use crate::tui::widgets::timelines::Timelines;
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "process",
     title: "Process",
     words: &[
-        (
-            "e on the time axis",
-            "The process ended there; the charts of one that ended end with it.",
-        ),
+        marks::WORDS[0],
+        marks::WORDS[1],
+        marks::WORDS[2],
         (
             "VRAM",
             "What the driver counts for this process; managed memory is under-reported by NVML.",
@@ -94,6 +99,9 @@ impl ProcessScreen {
         if let Some(ended) = rows.iter().find_map(|row| row.ended()) {
             list.extend(end_facts(&ended.exit, theme));
         }
+        if let Some(known) = app.incident_of(self.id.key) {
+            list.extend(incident_facts(&known.incident, app));
+        }
         if let Some(process) = rows.iter().find_map(|row| row.facts()) {
             list.extend(host_facts(
                 process,
@@ -150,12 +158,9 @@ impl ProcessScreen {
             .unwrap_or(Bytes::gib(1));
         charts.push(Timeline::bytes("host memory (RSS)", rss, memory));
         let ended = self.ended(app);
-        let exit = ended.map(|at| Mark::exit(at, &app.theme));
-        for chart in &mut charts {
-            chart.marks.extend(exit);
-        }
         Timelines {
             charts,
+            marks: marks::of_process(app, self.id.key, ended),
             axis: app.time_axis(ended),
         }
         .draw(area, buffer, &app.theme);
@@ -266,6 +271,21 @@ fn end_facts(exit: &Exit, theme: &Theme) -> Vec<Fact> {
         list.push(Fact::Long("", evidence.clone()));
     }
     list
+}
+
+/// Why it failed, and the way to the whole explanation.
+fn incident_facts(incident: &Incident, app: &App) -> [Fact; 4] {
+    let keys = [Action::Open, Action::Why].map(|action| app.keymap.label(action));
+    let what = format!("{} ({})", incident.headline, severity(incident.severity));
+    [
+        Fact::Blank,
+        Fact::Heading(format!(
+            "Its incident: {} or {} explains it",
+            keys[0], keys[1]
+        )),
+        Fact::Value("what", what, role(incident.severity), ""),
+        Fact::Long("", incident.title.clone()),
+    ]
 }
 
 fn context_words(kind: ContextKind) -> &'static str {
@@ -558,7 +578,12 @@ impl Screen for ProcessScreen {
         }
     }
 
-    fn act(&mut self, action: Action, _app: &App) -> Step {
+    fn act(&mut self, action: Action, app: &App) -> Step {
+        if matches!(action, Action::Open | Action::Why)
+            && let Some(known) = app.incident_of(self.id.key)
+        {
+            return Step::Explain(Arc::clone(&known.incident));
+        }
         if action == Action::Memory {
             return Step::Open(Box::new(MemoryScreen::new(self.id.clone())));
         }
@@ -605,6 +630,7 @@ impl Screen for ProcessScreen {
             Action::Memory,
             Action::Stack,
             Action::Log,
+            Action::Why,
             Action::Signal,
             Action::Copy,
             Action::Help,

@@ -8,7 +8,7 @@ use super::time_axis::{AxisMark, TimeAxis};
 use super::timeline::{Mark, span_words};
 use crate::model::history::{History, PoolMetric, SeriesKey, Span};
 use crate::model::process::ProcessKey;
-use crate::model::units::{Bytes, Mono};
+use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
 
 pub struct PoolChart<'a> {
@@ -16,8 +16,8 @@ pub struct PoolChart<'a> {
     pub process: ProcessKey,
     pub ordinal: u32,
     pub axis: TimeAxis,
-    /// When the process ended, if it did.
-    pub ended: Option<Mono>,
+    /// What happened to the process beside what its counters tell.
+    pub marks: Vec<Mark>,
     /// The value of the top edge: what the card has.
     pub top: Bytes,
 }
@@ -67,8 +67,11 @@ impl PoolChart<'_> {
                 role,
             }));
         }
-        let exit = self.ended.map(|at| Mark::exit(at, theme));
-        marks.extend(exit.and_then(|mark| mark.on(self.axis, plot)));
+        marks.extend(
+            self.marks
+                .iter()
+                .filter_map(|mark| mark.on(self.axis, plot)),
+        );
         marks
     }
 

@@ -19,8 +19,6 @@ pub struct Timeline<'a> {
     /// The label of the top edge: `140G`, `100%`.
     pub top_label: String,
     pub role: Role,
-    /// Moments to be seen on the axis.
-    pub marks: Vec<Mark>,
 }
 
 /// Something that happened at a moment, as its letter on the axis.
@@ -32,15 +30,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The end of a process.
-    pub fn exit(at: Mono, theme: &Theme) -> Self {
-        Self {
-            at,
-            glyph: theme.glyphs.ended,
-            role: Role::Warn,
-        }
-    }
-
     /// Where it stands under `plot`, if it lies in that stretch of time.
     pub fn on(&self, axis: TimeAxis, plot: Rect) -> Option<AxisMark> {
         Some(AxisMark {
@@ -64,7 +53,6 @@ impl<'a> Timeline<'a> {
             top: top.0 as f32,
             top_label: top.short(),
             role: Role::Processes,
-            marks: Vec::new(),
         }
     }
 
@@ -75,17 +63,18 @@ impl<'a> Timeline<'a> {
             top: 100.0,
             top_label: "100%".into(),
             role: Role::Chart,
-            marks: Vec::new(),
         }
     }
 
-    #[must_use]
-    pub fn marked(self, marks: Vec<Mark>) -> Self {
-        Self { marks, ..self }
-    }
-
-    /// Needs three rows: a title, at least one row of columns, the time axis.
-    pub fn draw(&self, axis: TimeAxis, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    /// Needs three rows: a title, at least one row of columns, the time axis with its marks.
+    pub fn draw(
+        &self,
+        axis: TimeAxis,
+        marks: &[Mark],
+        area: Rect,
+        buffer: &mut Buffer,
+        theme: &Theme,
+    ) {
         if area.height < 3 || area.width < LABELS + 10 {
             return;
         }
@@ -104,8 +93,10 @@ impl<'a> Timeline<'a> {
             height: area.height - 2,
         };
         self.labels(plot, buffer, theme);
-        let marks = self.marks.iter();
-        let marks: Vec<_> = marks.filter_map(|mark| mark.on(axis, plot)).collect();
+        let marks: Vec<_> = marks
+            .iter()
+            .filter_map(|mark| mark.on(axis, plot))
+            .collect();
         axis.draw(&marks, plot, buffer, theme);
         let Some(series) = self.series else { return };
         let spans = series.window(axis.end, axis.length, usize::from(plot.width));

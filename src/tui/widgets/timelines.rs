@@ -4,7 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::time_axis::TimeAxis;
-use super::timeline::Timeline;
+use super::timeline::{Mark, Timeline};
 use crate::tui::theme::Theme;
 
 /// In fewer columns a chart says too little.
@@ -15,6 +15,8 @@ const MOST: u16 = 4;
 pub struct Timelines<'a> {
     pub charts: Vec<Timeline<'a>>,
     pub axis: TimeAxis,
+    /// Moments to be seen on each axis.
+    pub marks: Vec<Mark>,
 }
 
 impl Timelines<'_> {
@@ -28,7 +30,7 @@ impl Timelines<'_> {
                 width: width.saturating_sub(1),
                 ..area
             };
-            chart.draw(self.axis, place, buffer, theme);
+            chart.draw(self.axis, &self.marks, place, buffer, theme);
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
 use crate::tui::copying;
+use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::bar;
@@ -30,7 +31,9 @@ pub const DEF: ScreenDef = ScreenDef {
     id: "gpu",
     title: "GPU",
     words: &[
-        ("e on the time axis", "A process on this GPU ended there."),
+        marks::WORDS[0],
+        marks::WORDS[1],
+        marks::WORDS[2],
         ("each tick", "Read with every frame."),
         (
             "10 s",

@@ -7,6 +7,7 @@ use crate::model::gpu::Gpu;
 use crate::model::history::{GpuMetric, SeriesKey};
 use crate::model::units::Bytes;
 use crate::tui::app::App;
+use crate::tui::marks;
 use crate::tui::theme::Role;
 use crate::tui::widgets::timeline::Timeline;
 use crate::tui::widgets::timelines::Timelines;
@@ -30,18 +31,17 @@ pub(super) fn draw(gpu: &Gpu, app: &App, area: Rect, buffer: &mut Buffer) {
         top: cap as f32,
         top_label: format!("{cap}W"),
         role: Role::Chart,
-        marks: Vec::new(),
     };
     let bandwidth = series(GpuMetric::MemoryBandwidth);
     Timelines {
         charts: vec![
-            Timeline::bytes("VRAM used", series(GpuMetric::Used), total)
-                .marked(app.exit_marks(&gpu.uuid)),
+            Timeline::bytes("VRAM used", series(GpuMetric::Used), total),
             Timeline::percent("SM", series(GpuMetric::Sm)),
             Timeline::percent("memory bandwidth", bandwidth),
             power,
         ],
         axis: app.time_axis(None),
+        marks: marks::of_gpu(app, &gpu.uuid),
     }
     .draw(area, buffer, &app.theme);
 }

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use super::Shown;
 use super::accounting::len;
+use crate::tui::marks;
 use crate::tui::widgets::cells::put_lines;
 use crate::tui::widgets::pool_chart::PoolChart;
 
@@ -69,7 +70,7 @@ impl Shown<'_> {
             process: self.screen.process,
             ordinal: self.pool.ordinal,
             axis: self.app.time_axis(None),
-            ended: None,
+            marks: marks::of_process(self.app, self.screen.process, None),
             top,
         }
         .draw(area, buffer, self.theme);

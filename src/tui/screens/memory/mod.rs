@@ -40,6 +40,7 @@ use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
+use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Theme;
@@ -91,10 +92,9 @@ pub const DEF: ScreenDef = ScreenDef {
             "retry",
             "A request for which the allocator had to flush its cache first.",
         ),
-        (
-            "e on the time axis",
-            "The process ended there: of one that ended, its pool over time is what is left.",
-        ),
+        marks::WORDS[0],
+        marks::WORDS[1],
+        marks::WORDS[2],
     ],
     sample: |app| {
         // The one with the most to see.

@@ -9,6 +9,7 @@ use super::stack::stack_lines;
 use super::title::process_name;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
+use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put, put_lines, wrap_words};
@@ -96,7 +97,7 @@ fn past<'a>(
         process: screen.process,
         ordinal,
         axis: app.time_axis(Some(ended)),
-        ended: Some(ended),
+        marks: marks::of_process(app, screen.process, Some(ended)),
         top: exit.gpus.iter().find_map(total).unwrap_or(Bytes::gib(1)),
     };
     (height >= 4).then_some((chart, place))

@@ -1,0 +1,150 @@
+//! Cuts the scene of an incident out of the newest frame: few of a host's GPUs, and of hundreds of processes those
+//! that matter.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use crate::allocator::fragmentation::Fragmentation;
+use crate::model::frame::{Frame, ProcessList};
+use crate::model::gpu::Gpu;
+use crate::model::place::{gpu_of, listed};
+use crate::model::pool::{FailureMap, Pools, Segment};
+use crate::model::process::ProcessKey;
+use crate::model::reading::Reading;
+use crate::model::scene::{FreeBlocks, MOST_PARTS, Scene, SceneMap};
+use crate::model::units::{GpuUuid, Mono};
+
+/// GPUs of one incident that are kept; a rank has one.
+const MOST_GPUS: usize = 16;
+/// Ranks of one job that are named.
+const MOST_OWN: usize = 64;
+/// Processes of one GPU that are kept, those that hold most.
+const MOST_PROCESSES: usize = 16;
+
+/// Takes into the scene what `frame` has of a process: the GPUs it is on, and those that are `told` to be its own.
+/// What is there already stays as it was first seen.
+pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, told: &[GpuUuid]) {
+    if scene.frame.mono == Mono(0) {
+        scene.frame = Frame {
+            seq: frame.seq,
+            time: frame.time,
+            mono: frame.mono,
+            interval: frame.interval,
+            driver: frame.driver.clone(),
+            host: frame.host.clone(),
+            ..Frame::default()
+        };
+    }
+    for gpu in &frame.gpus {
+        let is_there = |known: &Gpu| known.uuid == gpu.uuid;
+        let is_full = scene.frame.gpus.len() >= MOST_GPUS;
+        if !is_full && !scene.frame.gpus.iter().any(is_there) && is_its(frame, gpu, process, told) {
+            take_gpu(scene, frame, gpu, process);
+        }
+    }
+    if let Some(process) = process {
+        if scene.processes.len() < MOST_OWN && !scene.processes.contains(&process) {
+            scene.processes.push(process);
+        }
+        take_processes(&mut scene.frame, frame, |key| key == process);
+        take_pools(&mut scene.frame, frame, process);
+    }
+}
+
+fn is_its(frame: &Frame, gpu: &Gpu, process: Option<ProcessKey>, told: &[GpuUuid]) -> bool {
+    told.contains(&gpu.uuid)
+        || process.is_some_and(|process| {
+            let facts = frame.process(process);
+            let mut pools = frame.pools.iter().flat_map(|pools| pools.of(process));
+            listed(gpu, process).is_some()
+                || facts.is_some_and(|facts| facts.open_gpus.contains(&gpu.uuid))
+                || pools.any(|pool| gpu_of(frame, pool).is_some_and(|on| on.uuid == gpu.uuid))
+        })
+}
+
+fn take_gpu(scene: &mut Scene, frame: &Frame, gpu: &Gpu, own: Option<ProcessKey>) {
+    let mut gpu = gpu.clone();
+    if let Reading::Value(list) = &mut gpu.processes {
+        let is_own = own.is_some();
+        list.sort_by_key(|p| (Reverse(is_own && p.process == own), Reverse(p.vram.get())));
+        let beyond = list.len().saturating_sub(MOST_PROCESSES);
+        list.truncate(MOST_PROCESSES);
+        scene.left_out += u32::try_from(beyond).unwrap_or(u32::MAX);
+        let keys: Vec<ProcessKey> = list.iter().filter_map(|p| p.process).collect();
+        take_processes(&mut scene.frame, frame, |key| keys.contains(&key));
+    }
+    scene.frame.gpus.push(gpu);
+}
+
+fn take_processes(into: &mut Frame, frame: &Frame, is_wanted: impl Fn(ProcessKey) -> bool) {
+    let Some(all) = &frame.processes else { return };
+    let kept = into.processes.get_or_insert_with(|| ProcessList {
+        at: all.at,
+        ..ProcessList::default()
+    });
+    let kept = Arc::make_mut(&mut kept.list);
+    let is_new = |key: ProcessKey, kept: &[_]| {
+        kept.iter()
+            .all(|known: &crate::model::process::Process| known.key != key)
+    };
+    for process in all.list.iter().filter(|process| is_wanted(process.key)) {
+        if is_new(process.key, kept) {
+            kept.push(process.clone());
+        }
+    }
+    kept.sort_by_key(|process| process.key.pid);
+}
+
+fn take_pools(into: &mut Frame, frame: &Frame, process: ProcessKey) {
+    let Some(all) = &frame.pools else { return };
+    let kept = into.pools.get_or_insert_with(|| Pools {
+        at: all.at,
+        ..Pools::default()
+    });
+    if kept.of(process).next().is_none() {
+        Arc::make_mut(&mut kept.list).extend(all.of(process).cloned());
+        let unread = all.unread.iter().filter(|one| one.process == process);
+        Arc::make_mut(&mut kept.unread).extend(unread.cloned());
+    }
+}
+
+/// What a map says that was read because an allocation failed.
+pub fn map(failed: &FailureMap) -> SceneMap {
+    let map = &failed.map;
+    let all = Fragmentation::of(map);
+    let blocks: usize = map
+        .segments
+        .iter()
+        .map(|segment| segment.blocks.len())
+        .sum();
+    let (segments, blocks) = (map.segments.len() as u64, blocks as u64);
+    let whole = (segments + blocks <= MOST_PARTS).then(|| {
+        let mut map = map.clone();
+        map.segments
+            .iter_mut()
+            .for_each(Segment::leave_out_addresses);
+        map
+    });
+    SceneMap {
+        process: map.process,
+        ordinal: map.ordinal,
+        at: map.at,
+        lag: map.at.since(failed.since),
+        exact: map.exact,
+        segments,
+        blocks,
+        largest_free_block: all.largest,
+        stuck: all.stuck,
+        returnable: all.returnable,
+        free_histogram: all
+            .histogram
+            .iter()
+            .map(|bucket| FreeBlocks {
+                up_to_bytes: bucket.up_to,
+                count: bucket.count,
+                bytes: bucket.bytes,
+            })
+            .collect(),
+        whole,
+    }
+}

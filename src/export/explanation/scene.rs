@@ -1,0 +1,254 @@
+//! What was there around an incident, below its explanation.
+//!
+//! ```text
+//! ON    GPU 0 NVIDIA H200, 0.3 s before: 118.60 GiB of 139.81 GiB used, SM 97 %, 1755 of 1980 MHz,
+//!       slowed by power cap
+//! ALSO  PID 1771 python bench.py (ana): 12.00 GiB on GPU 0
+//! MAP   at most 40 ms after it: 8.02 GiB free in 1218 blocks, the largest 612.00 MiB
+//!       <=    1M ########                      812    203M
+//! STACK at most 52 ms after it
+//!       train.py:57 step
+//! WITH  gputop 0.1.0, driver 580.159.03, CUDA 13.0, torch 2.13 to 2.15
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::text::{INDENT, Line, label};
+use crate::model::gpu::{Gpu, GpuProcess};
+use crate::model::process::ProcessKey;
+use crate::model::scene::{FreeBlocks, Scene, SceneMap};
+use crate::model::stack::PythonStack;
+use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
+
+/// Other processes, and GPUs, that are named; `--json` has more.
+const MOST_OTHERS: usize = 5;
+const MOST_GPUS: usize = 4;
+/// Innermost functions of a stack that are shown.
+const MOST_FRAMES: usize = 8;
+/// Cells of the longest bar of the histogram.
+const BAR: u64 = 24;
+
+/// Whose names may be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// To who may see them anyway.
+    Named,
+    /// Text that goes to others: no command line, no user.
+    Numbered,
+}
+
+/// Lines for a place this many cells wide; none where nothing was seen.
+#[must_use]
+pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<Line> {
+    let mut out = Vec::new();
+    let mut section = |word: &str, lines: Vec<String>| {
+        for (n, line) in lines.iter().enumerate() {
+            label(
+                &mut out,
+                if n == 0 { word } else { "" },
+                line,
+                INDENT,
+                width,
+            );
+        }
+    };
+    let gpus = scene.frame.gpus.iter().take(MOST_GPUS);
+    section("ON", gpus.map(|gpu| on(gpu, scene.at)).collect());
+    section("ALSO", also(scene, others));
+    if let Some(map) = &scene.map {
+        section("MAP", vec![map_words(map)]);
+        out.extend(histogram(map).into_iter().map(Line::plain));
+    }
+    for stack in &scene.stacks {
+        out.extend(stack_lines(stack, scene.stacks.len() > 1));
+    }
+    out
+}
+
+/// `WITH  driver 580.159.03, torch 2.13 to 2.15`.
+#[must_use]
+pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<Line> {
+    let mut out = Vec::new();
+    let words: Vec<String> = versions
+        .iter()
+        .map(|(name, version)| match name.as_str() {
+            "cuda" => format!("CUDA {version}"),
+            _ => format!("{name} {version}"),
+        })
+        .collect();
+    if !words.is_empty() {
+        label(&mut out, "WITH", &words.join(", "), INDENT, width);
+    }
+    out
+}
+
+/// `GPU 0 NVIDIA H200, 0.3 s before: …`; of what was not read nothing is said.
+fn on(gpu: &Gpu, at: Mono) -> String {
+    let mut words = Vec::new();
+    let memory = &gpu.memory;
+    if let (Some(used), Some(total)) = (memory.taken(), memory.total.get()) {
+        let free = memory
+            .free
+            .get()
+            .map_or(String::new(), |free| format!(", {free} free"));
+        words.push(format!("{used} of {total} used{free}"));
+    }
+    words.extend(gpu.sm.get().map(|sm| format!("SM {:.0} %", sm.0)));
+    words.extend(gpu.sm_clock.get().map(|clock| {
+        let most = gpu.board.max_sm_clock.get();
+        let most = most.map_or(String::new(), |MegaHertz(most)| format!(" of {most}"));
+        format!("clock {}{most} MHz", clock.0)
+    }));
+    words.extend(gpu.power.get().map(|power| {
+        let cap = gpu.power_cap.get();
+        let cap = cap.map_or(String::new(), |cap| format!(" of {}", cap.0 / 1_000));
+        format!("{}{cap} W", power.0 / 1_000)
+    }));
+    words.extend(
+        gpu.temperature
+            .get()
+            .map(|warmth| format!("{} C", warmth.0)),
+    );
+    if let Some(reasons) = gpu.throttle.value().filter(|reasons| !reasons.is_empty()) {
+        let reasons: Vec<&str> = reasons.iter().map(|reason| reason.words()).collect();
+        words.push(format!("slowed by {}", reasons.join(", ")));
+    }
+    let before = seconds(at.since(gpu.at));
+    format!(
+        "GPU {} {}, {before} before: {}",
+        gpu.index,
+        gpu.name,
+        words.join(", ")
+    )
+}
+
+/// Who else is on its GPUs, the largest first.
+fn also(scene: &Scene, others: Others) -> Vec<String> {
+    let frame = &scene.frame;
+    let own: Vec<ProcessKey> = {
+        let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
+        pools
+            .map(|pool| pool.process)
+            .chain(scene.processes.iter().copied())
+            .collect()
+    };
+    let mut list: Vec<(&Gpu, &GpuProcess)> = Vec::new();
+    for gpu in &frame.gpus {
+        let there = gpu.processes.value().into_iter().flatten();
+        let is_other = |p: &&GpuProcess| p.process.is_none_or(|key| !own.contains(&key));
+        list.extend(there.filter(is_other).map(|process| (gpu, process)));
+    }
+    list.sort_by_key(|(_, process)| std::cmp::Reverse(process.vram.get()));
+    let beyond = list.len().saturating_sub(MOST_OTHERS) + scene.left_out as usize;
+    let words = |(gpu, process): &(&Gpu, &GpuProcess)| {
+        let facts = process.process.and_then(|key| frame.process(key));
+        let facts = facts.filter(|_| others == Others::Named);
+        let name = facts.and_then(|facts| facts.command.value().or(Some(&facts.name)));
+        let name = name.map_or(String::new(), |name| format!(" {name}"));
+        let user = facts.and_then(|facts| facts.user.value());
+        let user = user.map_or(String::new(), |user| format!(" ({user})"));
+        let held = process.vram.get();
+        let held = held.map_or("memory not known".to_owned(), |held| held.to_string());
+        format!(
+            "PID {}{name}{user}: {held} on GPU {}",
+            process.pid, gpu.index
+        )
+    };
+    let mut lines: Vec<String> = list.iter().take(MOST_OTHERS).map(words).collect();
+    if beyond > 0 {
+        lines.push(format!("and {beyond} more"));
+    }
+    lines
+}
+
+fn map_words(map: &SceneMap) -> String {
+    let blocks: u64 = map.free_histogram.iter().map(|step| step.count).sum();
+    let free = map.free_histogram.iter().map(|step| step.bytes.0);
+    let free = Bytes(free.fold(0, u64::saturating_add));
+    let lag = lag(map.lag);
+    let doubt = match map.exact {
+        true => "",
+        false => " (it changed while it was read)",
+    };
+    if blocks == 0 {
+        return format!("{lag}{doubt}: no free block in {} segments", map.segments);
+    }
+    format!(
+        "{lag}{doubt}: {free} free in {blocks} of {} blocks, the largest {}; {} beside live tensors, {} could go \
+         back to the driver",
+        map.blocks, map.largest_free_block, map.stuck, map.returnable
+    )
+}
+
+/// `      <=    1M ########   812    203M`; what is smaller than a MiB is one step.
+fn histogram(map: &SceneMap) -> Vec<String> {
+    const SMALL: Bytes = Bytes::mib(1);
+    let mut steps: Vec<FreeBlocks> = Vec::new();
+    for step in map.free_histogram.iter().filter(|step| step.count > 0) {
+        let up_to_bytes = step.up_to_bytes.max(SMALL);
+        match steps
+            .last_mut()
+            .filter(|last| last.up_to_bytes == up_to_bytes)
+        {
+            Some(last) => {
+                last.count += step.count;
+                last.bytes = Bytes(last.bytes.0.saturating_add(step.bytes.0));
+            }
+            None => steps.push(FreeBlocks {
+                up_to_bytes,
+                ..*step
+            }),
+        }
+    }
+    let most = steps
+        .iter()
+        .map(|step| step.bytes.0)
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    let line = |step: FreeBlocks| {
+        let cells = u128::from(step.bytes.0) * u128::from(BAR) / u128::from(most);
+        let bar = "#".repeat(usize::try_from(cells).unwrap_or(0).max(1));
+        let (up_to, count) = (step.up_to_bytes.short(), step.count);
+        format!(
+            "{:INDENT$}<= {up_to:>5} {bar:<25}{count:>7} {:>7}",
+            "",
+            step.bytes.short()
+        )
+    };
+    steps.into_iter().map(line).collect()
+}
+
+fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<Line> {
+    let whose = match is_one_of_several {
+        true => format!(" of PID {}", stack.process.pid),
+        false => String::new(),
+    };
+    let head = format!("{:<INDENT$}{}{whose}", "STACK", lag(stack.lag));
+    let frames = stack.main().map_or(&[][..], |thread| &thread.frames);
+    let mut lines = vec![head];
+    if frames.is_empty() {
+        lines.push(format!("{:INDENT$}no Python function is running", ""));
+    }
+    let shown = frames.iter().take(MOST_FRAMES);
+    lines.extend(shown.map(|frame| format!("{:INDENT$}{frame}", "")));
+    let beyond = frames.len().saturating_sub(MOST_FRAMES);
+    if beyond > 0 {
+        lines.push(format!("{:INDENT$}and {beyond} more below", ""));
+    }
+    lines.into_iter().map(Line::plain).collect()
+}
+
+fn lag(lag: Millis) -> String {
+    format!("at most {} after it", seconds(lag))
+}
+
+/// `0.04 s`; a tenth is enough where it is more.
+fn seconds(span: Millis) -> String {
+    #[allow(clippy::cast_precision_loss)]
+    let seconds = span.0 as f64 / 1_000.0;
+    match span.0 {
+        0..100 => format!("{seconds:.2} s"),
+        _ => format!("{seconds:.1} s"),
+    }
+}
