@@ -8,6 +8,7 @@
 pub mod config;
 pub mod fits;
 pub mod fragmentation;
+pub mod trace;
 pub mod warnings;
 
 use crate::model::units::Bytes;
