@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gputop::snapshot::{self, history::History};
+use gputop::snapshot::{self, Study};
 
 /// Events, and in how many seconds the file of them must open.
 const MADE: [(u64, f64); 2] = [(1_750_000, 1.0), (8_650_000, 5.0)];
@@ -47,12 +47,9 @@ fn open(file: &Path) -> Duration {
     let mut events = 0;
     for device in &snapshot.devices {
         events += device.events.len();
-        let history = History::of(device);
-        let end = device.events.len();
-        let moment = history.peak(device);
-        history.live_at(device, moment);
-        history.growth(device, 0, end);
-        device.fragmentation();
+        let study = Study::of(device);
+        study.by_stack(device);
+        study.history.growth(device, 0, device.events.len());
     }
     let all = start.elapsed();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -5,3 +5,4 @@ pub mod csv;
 pub mod explanation;
 pub mod line;
 pub mod table;
+pub mod snapshot;

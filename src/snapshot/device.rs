@@ -1,7 +1,6 @@
 //! What a snapshot says of one device: its pool's map, and the trace.
 
 use super::record::{Action, Event, Lane, NO_TIME, StackId};
-use crate::allocator::fragmentation::Fragmentation;
 use crate::model::pool::{BlockState, PoolMap};
 use crate::model::units::Bytes;
 
@@ -45,10 +44,6 @@ impl Device {
             live.map(|held| held.requested.0)
                 .fold(0, u64::saturating_add),
         )
-    }
-
-    pub fn fragmentation(&self) -> Fragmentation {
-        Fragmentation::of(&self.map)
     }
 
     /// The block at an address.

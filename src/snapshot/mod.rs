@@ -27,6 +27,7 @@ mod opcode;
 mod record;
 pub mod stacks;
 mod store;
+mod study;
 mod text;
 mod trace;
 mod whole;
@@ -37,6 +38,7 @@ pub use self::device::{Device, Held};
 pub use self::error::SnapshotError;
 pub use self::record::{Action, Event, Lane, StackId};
 use self::stacks::Stacks;
+pub use self::study::Study;
 
 /// A whole snapshot.
 #[derive(Debug, Default)]

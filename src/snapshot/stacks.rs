@@ -3,6 +3,9 @@
 use super::record::StackId;
 use crate::model::stack::StackFrame;
 
+/// Frames of one's own that are named in a line.
+const MOST_NAMED: usize = 8;
+
 #[derive(Debug, Default)]
 pub struct Stacks {
     /// Text in them is harmless and bounded.
@@ -34,6 +37,19 @@ impl Stacks {
         let users = frames().find(|frame| frame.is_users());
         let python = || frames().find(|frame| frame.file.ends_with(".py"));
         users.or_else(python).or_else(|| frames().next())
+    }
+
+    /// `model.py:41 attention < train.py:57 step`: the user's own frames, the innermost first, else the frame that tells
+    /// most; nothing where no stack was recorded.
+    pub fn words(&self, stack: StackId) -> String {
+        let users = self.frames(stack).filter(|frame| frame.is_users());
+        let users: Vec<String> = users.take(MOST_NAMED).map(ToString::to_string).collect();
+        if users.is_empty() {
+            return self
+                .place(stack)
+                .map_or_else(String::new, ToString::to_string);
+        }
+        users.join(" < ")
     }
 
     /// How many there are, beside that of no frames.
