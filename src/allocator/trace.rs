@@ -28,7 +28,9 @@ use crate::model::units::Bytes;
 pub type BlockId = u64;
 
 /// A private pool, as PyTorch numbers it; `(0, 0)` is the pools that everything without one shares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct PoolId(pub u64, pub u64);
 
 impl PoolId {

@@ -85,7 +85,9 @@ const LIBRARIES: &[&str] = &[
     ".pyx",
 ];
 /// Those of C++, which torch names beside Python's.
-const COMPILED: &[&str] = &[".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so"];
+const COMPILED: &[&str] = &[
+    ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so",
+];
 
 /// A file is the user's own: not in an installed package or in Python itself.
 pub fn is_users_file(file: &str) -> bool {

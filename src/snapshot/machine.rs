@@ -162,7 +162,11 @@ impl<R: Read> Machine<R> {
             STRING => {
                 let line = self.input.line()?;
                 let quoted = line.len() >= 2 && line.first() == line.last();
-                let text = unescaped(if quoted { &line[1..line.len() - 1] } else { line });
+                let text = unescaped(if quoted {
+                    &line[1..line.len() - 1]
+                } else {
+                    line
+                });
                 self.push_text(&text)
             }
             INT | LONG => self.decimal(),
@@ -407,7 +411,8 @@ impl<R: Read> Machine<R> {
                 let large = || text.parse().map(Value::Large);
                 int.or_else(|_| large()).ok().or_else(|| {
                     let digits = text.strip_prefix('-').unwrap_or(text);
-                    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+                    let is_number =
+                        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
                     is_number.then_some(Value::Huge)
                 })
             }),
@@ -494,7 +499,9 @@ fn unescaped(line: &[u8]) -> Vec<u8> {
                 continue;
             }
         };
-        let code = more.get(1..=digits).and_then(|d| std::str::from_utf8(d).ok());
+        let code = more
+            .get(1..=digits)
+            .and_then(|d| std::str::from_utf8(d).ok());
         let code = code.and_then(|d| u32::from_str_radix(d, 16).ok());
         match code.and_then(char::from_u32) {
             Some(letter) => {

@@ -467,7 +467,9 @@ impl Store {
 
     /// What a list holds.
     pub fn runs(&self, value: Value) -> Option<&[Run]> {
-        let Value::Object(id) = value else { return None };
+        let Value::Object(id) = value else {
+            return None;
+        };
         match self.objects[id as usize] {
             Object::List(at) => Some(&self.lists[at as usize]),
             Object::EmptyList => Some(&[]),
@@ -477,7 +479,9 @@ impl Store {
 
     /// What a dictionary holds.
     pub fn pairs_of(&self, value: Value) -> Option<&[(Value, Value)]> {
-        let Value::Object(id) = value else { return None };
+        let Value::Object(id) = value else {
+            return None;
+        };
         match self.objects[id as usize] {
             Object::Dict(at) => Some(&self.dicts[at as usize]),
             Object::EmptyDict => Some(&[]),

@@ -14,13 +14,18 @@ impl Snapshot {
         for event in &device.events {
             ops.extend(self.op(event));
         }
+        let reserved = Reserved::by(&device.events);
+        // Something was there already: the trace does not begin with the program.
+        let cut = i128::from(device.reserved().0) != reserved.now;
+        let peak = u64::try_from(reserved.peak).ok().map(Bytes);
         Trace {
             device: device.ordinal,
             start: self.start(device),
             ops,
-            cut: self.is_cut(device),
+            cut,
             recorded: Recorded {
                 conf: self.conf().map(str::to_owned),
+                reserved_peak: peak.filter(|_| !cut),
                 ..Recorded::default()
             },
         }
@@ -84,17 +89,28 @@ impl Snapshot {
         start.dedup_by_key(|live| live.block);
         start
     }
+}
 
-    /// The trace does not begin with the program: something was there already.
-    fn is_cut(&self, device: &Device) -> bool {
-        let mut reserved = 0_i128;
-        for event in &device.events {
+/// Bytes reserved by the events of a trace.
+#[derive(Default)]
+struct Reserved {
+    now: i128,
+    peak: i128,
+}
+
+impl Reserved {
+    fn by(events: &[Event]) -> Self {
+        let mut reserved = Self::default();
+        for event in events {
             match event.action {
-                Action::SegmentAlloc | Action::SegmentMap => reserved += i128::from(event.size),
-                Action::SegmentFree | Action::SegmentUnmap => reserved -= i128::from(event.size),
+                Action::SegmentAlloc | Action::SegmentMap => reserved.now += i128::from(event.size),
+                Action::SegmentFree | Action::SegmentUnmap => {
+                    reserved.now -= i128::from(event.size)
+                }
                 _ => {}
             }
+            reserved.peak = reserved.peak.max(reserved.now);
         }
-        i128::from(device.reserved().0) != reserved
+        reserved
     }
 }

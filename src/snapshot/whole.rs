@@ -110,7 +110,9 @@ impl Uses {
 fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     let Some(runs) = store.runs(segments) else {
         let what = store.words(segments);
-        return Err(no_snapshot(format!("a dictionary whose `segments` are {what}")));
+        return Err(no_snapshot(format!(
+            "a dictionary whose `segments` are {what}"
+        )));
     };
     let (mut numbers, mut left) = (Vec::new(), Uses(store.segments.len()));
     for run in runs {

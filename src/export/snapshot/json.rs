@@ -121,7 +121,9 @@ pub fn json(shown: &Shown<'_>) -> serde_json::Result<String> {
     let document = Document {
         schema: SCHEMA,
         file: shown.name,
-        allocator_settings: settings.map(|(k, v)| (k.as_str(), Value::from(v))).collect(),
+        allocator_settings: settings
+            .map(|(k, v)| (k.as_str(), Value::from(v)))
+            .collect(),
         devices: shown
             .devices
             .iter()
@@ -137,7 +139,9 @@ impl<'s> From<&'s Setting> for Value<'s> {
             Setting::Text(text) => Self::Text(text),
             Setting::Number(number) => Self::Number(*number),
             Setting::Switch(is_on) => Self::Switch(*is_on),
-            Setting::Table(pairs) => Self::Table(pairs.iter().map(|(k, v)| (k.as_str(), *v)).collect()),
+            Setting::Table(pairs) => {
+                Self::Table(pairs.iter().map(|(k, v)| (k.as_str(), *v)).collect())
+            }
         }
     }
 }

@@ -23,5 +23,4 @@ pub struct Shown<'s> {
 }
 
 /// Why a device has no trace.
-pub const NO_TRACE: &str =
-    "no history was recorded: `torch.cuda.memory._record_memory_history()` at the start of the program does";
+pub const NO_TRACE: &str = "no history was recorded: `torch.cuda.memory._record_memory_history()` at the start of the program does";

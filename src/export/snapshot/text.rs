@@ -34,7 +34,7 @@ pub fn settings(snapshot: &Snapshot) -> Vec<String> {
             Setting::Text(text) if text.is_empty() => "not set".to_owned(),
             Setting::Text(text) => text.clone(),
             // No limit is the largest number there is, which came through a signed one.
-            Setting::Number(n) if name == "max_split_size" && !(0.0..1e15).contains(n) => {
+            Setting::Number(n) if name.starts_with("max_") && !(0.0..1e15).contains(n) => {
                 "no limit".to_owned()
             }
             Setting::Number(n) => n.to_string(),
@@ -46,9 +46,14 @@ pub fn settings(snapshot: &Snapshot) -> Vec<String> {
                 format!("[{}]", pairs.join(","))
             }
         };
-        Some(format!("{name:<30} {words}"))
+        Some((name, words))
     });
-    worth.collect()
+    let worth: Vec<_> = worth.collect();
+    let width = worth.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = worth
+        .iter()
+        .map(|(name, words)| format!("{name:<width$}  {words}"));
+    lines.collect()
 }
 
 fn write_pool(out: &mut String, studied: &Studied<'_>) {
@@ -98,7 +103,9 @@ fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
         return;
     }
     let span = study.span(device);
-    let over = study.length(device).map(|us| format!(" in {}", seconds(us)));
+    let over = study
+        .length(device)
+        .map(|us| format!(" in {}", seconds(us)));
     let _ = writeln!(
         out,
         "\ntrace: {count} events{}; requested at most {} (after event {}), reserved at most {}",
@@ -108,7 +115,9 @@ fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
         span.reserved
     );
     for (at, event) in device.ooms().take(MOST) {
-        let when = device.since_first(event).map(|us| format!(" +{}", seconds(us)));
+        let when = device
+            .since_first(event)
+            .map(|us| format!(" +{}", seconds(us)));
         let _ = writeln!(
             out,
             "  OUT OF MEMORY at event {at}{}: {}  {}",
@@ -118,7 +127,10 @@ fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
         );
     }
     let growth = study.history.growth(device, 0, count);
-    let grown: Vec<ByStack> = growth.into_iter().filter(|by| by.amount.bytes > 0).collect();
+    let grown: Vec<ByStack> = growth
+        .into_iter()
+        .filter(|by| by.amount.bytes > 0)
+        .collect();
     if !grown.is_empty() {
         out.push_str("\ngrew over the trace, by stack\n");
         write_list(out, stacks, &grown, BEFORE);
@@ -166,7 +178,10 @@ pub fn oom_words(event: &Event) -> String {
     )
 }
 
-/// `1.234 s`
+/// `12.345 s`, `1.234 ms`
 pub fn seconds(us: u64) -> String {
-    format!("{}.{:03} s", us / 1_000_000, us / 1_000 % 1_000)
+    match us {
+        0..1_000_000 => format!("{}.{:03} ms", us / 1_000, us % 1_000),
+        _ => format!("{}.{:03} s", us / 1_000_000, us / 1_000 % 1_000),
+    }
 }

@@ -45,7 +45,9 @@ impl Frames {
         let frames = stacks.users_first(self.stack);
         let own = frames.iter().filter(|frame| frame.is_users()).count();
         let title = match own {
-            0 => format!("STACK  {} frames, innermost first", frames.len()),
+            own if own == 0 || own == frames.len() => {
+                format!("STACK  {} frames, innermost first", frames.len())
+            }
             _ => format!(
                 "STACK  {own} frames of the program, then {} of libraries, innermost first",
                 frames.len() - own

@@ -96,7 +96,11 @@ impl Holders {
                 height: 1,
                 ..area
             };
-            let role = if by.amount.bytes < 0 { Role::Dim } else { Role::Text };
+            let role = if by.amount.bytes < 0 {
+                Role::Dim
+            } else {
+                Role::Text
+            };
             let style = theme.style(role);
             let (size, count) = (signed(by.amount.bytes), by.amount.blocks.to_string());
             put_right(buffer, area.x, bytes, y, &size, style);
@@ -137,7 +141,7 @@ impl SnapshotScreen {
     ) {
         let title = match self.moment {
             None => "REQUESTED at the snapshot".to_owned(),
-            Some(moment) => format!("REQUESTED {}", when(device, moment)),
+            Some(moment) => format!("REQUESTED after {}", when(device, moment)),
         };
         let list = Drawn {
             title,

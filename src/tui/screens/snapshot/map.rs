@@ -44,10 +44,24 @@ impl SnapshotScreen {
         };
         let layout = self.layout(device, cells);
         let cursor = layout.nearest(self.cursor);
-        put(buffer, left.x, left.y, "MAP", left.width, theme.style(Role::Title));
+        put(
+            buffer,
+            left.x,
+            left.y,
+            "MAP",
+            left.width,
+            theme.style(Role::Title),
+        );
         let title = layout.title(true, left.width);
         let room = left.width.saturating_sub(5);
-        put(buffer, left.x + 5, left.y, &title, room, theme.style(Role::Dim));
+        put(
+            buffer,
+            left.x + 5,
+            left.y,
+            &title,
+            room,
+            theme.style(Role::Dim),
+        );
         let offset = scrolled(cursor.row, layout.rows(), usize::from(cells.height));
         layout.draw(&device.map, offset, Some(cursor), cells, buffer, theme);
         if beside {
@@ -90,7 +104,11 @@ impl SnapshotScreen {
     }
 
     pub(super) fn move_on_map(&mut self, action: Action) -> bool {
-        let layout = self.layout.borrow().as_ref().map(|known| Rc::clone(&known.2));
+        let layout = self
+            .layout
+            .borrow()
+            .as_ref()
+            .map(|known| Rc::clone(&known.2));
         let Some(layout) = layout else { return false };
         let page = self.page.get();
         self.cursor = match action {
@@ -101,10 +119,7 @@ impl SnapshotScreen {
                 let Some(row) = super::super::moved(row, layout.rows(), page, action) else {
                     return false;
                 };
-                layout.nearest(segment_map::Cursor {
-                    row,
-                    ..self.cursor
-                })
+                layout.nearest(segment_map::Cursor { row, ..self.cursor })
             }
         };
         true
@@ -113,7 +128,11 @@ impl SnapshotScreen {
     /// Who asked for the largest live block of the cell under the cursor.
     pub(super) fn stack_on_map(&self) -> Option<StackId> {
         let (device, _) = self.device()?;
-        let layout = self.layout.borrow().as_ref().map(|known| Rc::clone(&known.2))?;
+        let layout = self
+            .layout
+            .borrow()
+            .as_ref()
+            .map(|known| Rc::clone(&known.2))?;
         let under = layout.under(&device.map, self.cursor)?;
         let live = under.blocks.iter().filter(|b| b.state != BlockState::Free);
         let largest = live.max_by_key(|block| block.size)?;

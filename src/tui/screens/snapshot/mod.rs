@@ -191,7 +191,10 @@ impl SnapshotScreen {
             Pane::Summary => return Step::Stay,
             Pane::Map => self.stack_on_map(),
             Pane::Time => {
-                if self.device().is_some_and(|(device, _)| !device.events.is_empty()) {
+                if self
+                    .device()
+                    .is_some_and(|(device, _)| !device.events.is_empty())
+                {
                     self.moment = Some(self.time.moment());
                     self.pane = Pane::Stacks;
                     self.list();
@@ -216,14 +219,17 @@ impl SnapshotScreen {
         let count = self.opened.snapshot.devices.len();
         let ordinal = self.device().map_or(0, |(device, _)| device.ordinal);
         let device = match count {
-            0 | 1 => format!("GPU {ordinal}  "),
-            _ => format!("GPU {ordinal} ({} of {count})  ", self.at + 1),
+            0 | 1 => format!("device {ordinal}  "),
+            _ => format!("device {ordinal} ({} of {count})  ", self.at + 1),
         };
         pieces.push((device.as_str(), theme.style(Role::Text)));
+        let dim = theme.style(Role::Dim);
         for (pane, name) in PANES {
-            let role = if pane == self.pane { Role::Cursor } else { Role::Dim };
-            let space = theme.style(Role::Dim);
-            pieces.extend([(name, theme.style(role)), ("  ", space)]);
+            // Brackets, since a colour may not be seen.
+            match pane == self.pane {
+                true => pieces.extend([("[", dim), (name, theme.style(Role::Title)), ("] ", dim)]),
+                false => pieces.extend([(" ", dim), (name, dim), ("  ", dim)]),
+            }
         }
         put_all(buffer, area.x + 1, area.y, area.right(), &pieces);
     }
@@ -278,7 +284,14 @@ impl Screen for SnapshotScreen {
         }
         let Some((device, study)) = self.device() else {
             let text = "the snapshot is empty: nothing was allocated on any device";
-            put(buffer, body.x + 1, body.y, text, body.width, theme.style(Role::Dim));
+            put(
+                buffer,
+                body.x + 1,
+                body.y,
+                text,
+                body.width,
+                theme.style(Role::Dim),
+            );
             return;
         };
         self.page.set(usize::from(body.height.saturating_sub(2)));
@@ -363,10 +376,21 @@ impl Screen for SnapshotScreen {
 
     fn footer(&self) -> &'static [Action] {
         if self.frames.is_some() {
-            return &[Action::Back, Action::Down, Action::PageDown, Action::Copy, Action::Help];
+            return &[
+                Action::Back,
+                Action::Down,
+                Action::PageDown,
+                Action::Copy,
+                Action::Help,
+            ];
         }
         match self.pane {
-            Pane::Summary => &[Action::NextPane, Action::NextGpu, Action::Copy, Action::Help],
+            Pane::Summary => &[
+                Action::NextPane,
+                Action::NextGpu,
+                Action::Copy,
+                Action::Help,
+            ],
             Pane::Map => &[
                 Action::NextPane,
                 Action::Right,

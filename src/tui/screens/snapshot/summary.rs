@@ -94,7 +94,11 @@ impl SnapshotScreen {
                     height: 1,
                 };
                 let long = columns(NO_TRACE) > usize::from(line.width);
-                let text = if long { "no history was recorded" } else { NO_TRACE };
+                let text = if long {
+                    "no history was recorded"
+                } else {
+                    NO_TRACE
+                };
                 put_line(buffer, line, text, Role::Dim, theme);
             }
         } else if below.height >= 6 {
@@ -103,7 +107,9 @@ impl SnapshotScreen {
                 height: below.height - 1,
                 ..below
             };
-            self.time.whole(device).chart(device, study, None, chart, buffer, theme);
+            self.time
+                .whole(device)
+                .chart(device, study, None, chart, buffer, theme);
         }
     }
 }

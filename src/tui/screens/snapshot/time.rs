@@ -94,7 +94,9 @@ impl Window {
             return None;
         }
         let x = part as u128 * width as u128 / self.length() as u128;
-        usize::try_from(x).ok().map(|x| x.min(width.saturating_sub(1)))
+        usize::try_from(x)
+            .ok()
+            .map(|x| x.min(width.saturating_sub(1)))
     }
 
     pub fn act(&mut self, action: Action, device: &Device) -> Moved {
@@ -209,13 +211,15 @@ impl Window {
         for x in plot.left()..plot.right() {
             put(buffer, x, y, theme.glyphs.rule, 1, dim);
         }
-        let begin = when(device, self.from);
+        let begin = format!("event {}", self.from);
         put(buffer, plot.x, y, &begin, plot.width, dim);
         let end = match self.to == device.events.len() {
             true => "snapshot".to_owned(),
-            false => when(device, self.to),
+            false => self.to.to_string(),
         };
-        put_right(buffer, plot.x, plot.right(), y, &end, dim);
+        // What fails last is what a snapshot is mostly taken for: its mark stands beside the word.
+        let right = plot.right().saturating_sub(2).max(plot.x);
+        put_right(buffer, plot.x, right, y, &end, dim);
         for (x, span) in (plot.left()..plot.right()).zip(spans) {
             if span.ooms > 0 {
                 put(buffer, x, y, theme.glyphs.oom, 1, theme.style(Role::Bad));
@@ -232,7 +236,11 @@ impl Window {
         if let Some(x) = cursor.and_then(at) {
             // Above and below: over a full column the one, over an empty axis the other is seen.
             put(buffer, x, y, "^", 1, theme.style(Role::Key));
-            let column = Rect { x, width: 1, ..plot };
+            let column = Rect {
+                x,
+                width: 1,
+                ..plot
+            };
             buffer.set_style(column.intersection(buffer.area), theme.style(Role::Banner));
         }
     }
