@@ -227,7 +227,7 @@ impl<R: Read> Machine<R> {
             }
             EMPTY_TUPLE => self.tuple(0),
             TUPLE => {
-                let from = self.to_mark()?;
+                let from = self.unmark()?;
                 self.tuple(self.stack.len() - from)
             }
             POP => match self.marks.last() {
@@ -239,7 +239,7 @@ impl<R: Read> Machine<R> {
                 _ => self.pop().map(drop),
             },
             POP_MARK => {
-                let from = self.to_mark()?;
+                let from = self.unmark()?;
                 self.stack.truncate(from);
                 Ok(())
             }
@@ -312,7 +312,7 @@ impl<R: Read> Machine<R> {
     }
 
     /// Where the values behind the last mark begin, which is taken away.
-    fn to_mark(&mut self) -> Result<usize> {
+    fn unmark(&mut self) -> Result<usize> {
         match self.marks.pop() {
             Some(mark) => Ok(mark),
             None => Err(self.damaged("the end of a container that did not begin")),
@@ -321,7 +321,7 @@ impl<R: Read> Machine<R> {
 
     #[inline]
     fn set_items(&mut self) -> Result<()> {
-        let from = self.to_mark()?;
+        let from = self.unmark()?;
         let (before, items) = self.stack.split_at(from);
         let Some(&dict) = before.get(self.floor()..).and_then(<[_]>::last) else {
             return Err(self.damaged("an instruction finds nothing to work on"));
@@ -333,7 +333,7 @@ impl<R: Read> Machine<R> {
 
     #[inline]
     fn appends(&mut self) -> Result<()> {
-        let from = self.to_mark()?;
+        let from = self.unmark()?;
         let (before, items) = self.stack.split_at(from);
         let Some(&list) = before.get(self.floor()..).and_then(<[_]>::last) else {
             return Err(self.damaged("an instruction finds nothing to work on"));
@@ -345,7 +345,7 @@ impl<R: Read> Machine<R> {
 
     /// For the containers of protocol 0, which are made of what stands behind the mark.
     fn push_before_mark(&mut self, object: Object) -> Result<()> {
-        let from = self.to_mark()?;
+        let from = self.unmark()?;
         let container = self.new_object(object)?;
         self.stack.insert(from, container);
         self.marks.push(from + 1);

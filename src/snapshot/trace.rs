@@ -105,7 +105,7 @@ impl Reserved {
             match event.action {
                 Action::SegmentAlloc | Action::SegmentMap => reserved.now += i128::from(event.size),
                 Action::SegmentFree | Action::SegmentUnmap => {
-                    reserved.now -= i128::from(event.size)
+                    reserved.now -= i128::from(event.size);
                 }
                 _ => {}
             }

@@ -119,7 +119,7 @@ fn enter_in_time_shows_who_held_what_then_and_esc_the_end_again() {
     shown.key(KeyCode::Enter);
     let at_peak = shown.draw(100, 26);
     assert!(at_peak.contains("REQUESTED after event 68"), "{at_peak}");
-    assert!(at_peak.contains("model.py:14 logits"), "{at_peak}");
+    assert!(at_peak.contains("model.py:13 logits"), "{at_peak}");
     shown.key(KeyCode::Esc);
     let at_end = shown.draw(100, 26);
     assert!(

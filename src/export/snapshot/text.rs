@@ -13,8 +13,11 @@ const MOST: usize = 20;
 
 pub fn text(shown: &Shown<'_>) -> String {
     let mut out = format!("{}\n", shown.name);
-    for line in settings(shown.snapshot) {
-        let _ = writeln!(out, "  {line}");
+    let settings = settings(shown.snapshot);
+    let width = settings.iter().map(|(name, _)| name.len()).max();
+    let width = width.unwrap_or(0);
+    for (name, value) in settings {
+        let _ = writeln!(out, "  {name:<width$}  {value}");
     }
     for studied in &shown.devices {
         let _ = writeln!(out, "\ndevice {}", studied.device.ordinal);
@@ -27,8 +30,8 @@ pub fn text(shown: &Shown<'_>) -> String {
     out
 }
 
-/// The options that were in force, those that change nothing left out: `max_split_size  none`.
-pub fn settings(snapshot: &Snapshot) -> Vec<String> {
+/// The options that were in force, each with its value; those that change nothing left out.
+pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
     let worth = snapshot.settings.iter().filter_map(|(name, value)| {
         let words = match value {
             Setting::Text(text) if text.is_empty() => "not set".to_owned(),
@@ -46,14 +49,9 @@ pub fn settings(snapshot: &Snapshot) -> Vec<String> {
                 format!("[{}]", pairs.join(","))
             }
         };
-        Some((name, words))
+        Some((name.as_str(), words))
     });
-    let worth: Vec<_> = worth.collect();
-    let width = worth.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines = worth
-        .iter()
-        .map(|(name, words)| format!("{name:<width$}  {words}"));
-    lines.collect()
+    worth.collect()
 }
 
 fn write_pool(out: &mut String, studied: &Studied<'_>) {

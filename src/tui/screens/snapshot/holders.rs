@@ -179,7 +179,7 @@ impl SnapshotScreen {
 
 /// `event 1204 (+1.234 s)`
 pub fn when(device: &Device, moment: usize) -> String {
-    let last = device.events.get(moment.saturating_sub(1));
+    let last = moment.checked_sub(1).and_then(|at| device.events.get(at));
     let time = last.and_then(|event| device.since_first(event));
     match time {
         Some(us) => format!("event {moment} (+{})", seconds(us)),

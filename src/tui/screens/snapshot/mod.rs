@@ -215,19 +215,20 @@ impl SnapshotScreen {
 
     /// The bright line above every pane: which device, which panes there are.
     fn tabs(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let mut pieces = Vec::new();
         let count = self.opened.snapshot.devices.len();
         let ordinal = self.device().map_or(0, |(device, _)| device.ordinal);
         let device = match count {
             0 | 1 => format!("device {ordinal}  "),
             _ => format!("device {ordinal} ({} of {count})  ", self.at + 1),
         };
-        pieces.push((device.as_str(), theme.style(Role::Text)));
-        let dim = theme.style(Role::Dim);
+        let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
+        let mut pieces = vec![(device.as_str(), theme.style(Role::Text))];
+        let is_narrow = area.width < 60;
         for (pane, name) in PANES {
             // Brackets, since a colour may not be seen.
             match pane == self.pane {
-                true => pieces.extend([("[", dim), (name, theme.style(Role::Title)), ("] ", dim)]),
+                true => pieces.extend([("[", dim), (name, title), ("] ", dim)]),
+                false if is_narrow => {}
                 false => pieces.extend([(" ", dim), (name, dim), ("  ", dim)]),
             }
         }

@@ -76,8 +76,20 @@ impl SnapshotScreen {
                 width: area.width - FIGURES - 3,
                 ..area
             };
-            for (y, line) in (area.y..area.bottom()).zip(&settings) {
-                put_line(buffer, Rect { y, ..right }, line, Role::Dim, theme);
+            let widest = settings.iter().map(|(name, _)| columns(name)).max();
+            let widest = u16::try_from(widest.unwrap_or(0) + 2).unwrap_or(u16::MAX);
+            // The value is what is looked for; where there is no room, it is the name that is cut.
+            let names = widest.min(right.width.saturating_sub(9));
+            for (y, (name, value)) in (area.y..area.bottom()).zip(&settings) {
+                let place = |x: u16, width: u16| Rect {
+                    x: right.x + x,
+                    y,
+                    width,
+                    height: 1,
+                };
+                put_line(buffer, place(0, names - 1), name, Role::Dim, theme);
+                let value_at = place(names, right.width - names);
+                put_line(buffer, value_at, value, Role::Text, theme);
             }
         }
         let below = Rect {
