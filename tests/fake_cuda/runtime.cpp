@@ -11,6 +11,7 @@
 // Environment:
 //   FAKE_CUDA_DEVICES   number of devices, default 2
 //   FAKE_CUDA_GIB       capacity of each in GiB, default 80
+//   FAKE_CUDA_MIB       the same in MiB, instead
 //
 // And for the harness:
 //   fake_cuda_events_ready(bool)   whether cudaEventQuery says that the stream has come past an event
@@ -51,7 +52,7 @@ int device_count() {
 }
 
 uint64_t capacity() {
-  static const uint64_t bytes = from_environment("FAKE_CUDA_GIB", 80) << 30;
+  static const uint64_t bytes = from_environment("FAKE_CUDA_MIB", from_environment("FAKE_CUDA_GIB", 80) << 10) << 20;
   return bytes;
 }
 
