@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::driver::Driver;
-use super::rules::Rules;
+use super::rules::{Rules, Ties};
 use super::trace::{BlockId, Op, PoolId};
 use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use crate::model::pool::{self, BlockState, PoolKind};
@@ -99,7 +99,7 @@ struct Block {
     requested: u64,
     /// How many searches its pool had seen when it became free.
     since: u64,
-    /// How many blocks there had been when it was made.
+    /// How many blocks, or segments, there had been when it, or its segment, was made. 0: not yet told.
     born: u64,
     stream: u64,
     id: BlockId,
@@ -122,8 +122,9 @@ enum State {
     Vacant,
 }
 
-/// Free blocks in the order in which PyTorch looks at them: by stream, size, and address (or age, see [`Rules`]).
-type FreeKey = (u64, u64, u64, u32);
+/// Free blocks in the order in which PyTorch looks at them: by stream, size, age where that counts (see
+/// [`Ties`]), address.
+type FreeKey = (u64, u64, u64, u64, u32);
 
 #[derive(Debug, Clone)]
 struct Pool {
@@ -338,15 +339,15 @@ impl Model {
         let blocks = &self.blocks;
         let mut fitting = pool
             .free
-            .range((wanted.stream, wanted.size, 0, 0)..)
+            .range((wanted.stream, wanted.size, 0, 0, 0)..)
             .take_while(|key| key.0 == wanted.stream);
         let mut best = *fitting.next()?;
-        let expands = |key: &FreeKey| blocks[key.3 as usize].range != NONE;
+        let expands = |key: &FreeKey| blocks[key.4 as usize].range != NONE;
         if expands(&best) {
             if self.rules.expandable {
                 // A block before a gap counts with the gap: better one that fills a hole than one that can grow.
                 let size = |key: &FreeKey| {
-                    let next = blocks[key.3 as usize].next;
+                    let next = blocks[key.4 as usize].next;
                     let gap = blocks.get(next as usize);
                     let gap = gap.filter(|next| next.state == State::Unmapped);
                     key.1 + gap.map_or(0, |gap| gap.size)
@@ -371,7 +372,7 @@ impl Model {
             return None;
         }
         pool.free.remove(&best);
-        Some(best.3)
+        Some(best.4)
     }
 
     fn put_free(&mut self, at: u32) {
@@ -391,12 +392,11 @@ impl Model {
 
     fn free_key(&self, at: u32) -> FreeKey {
         let block = self.block(at);
-        let tie = if self.rules.oldest_first() {
-            block.born
-        } else {
-            block.address
+        let age = match self.rules.ties() {
+            Ties::Address => 0,
+            Ties::Block | Ties::Segment => block.born,
         };
-        (block.stream, block.size, tie, at)
+        (block.stream, block.size, age, block.address, at)
     }
 
     fn put_unmapped(&mut self, at: u32) {
@@ -415,8 +415,10 @@ impl Model {
     // --- blocks and their neighbours
 
     fn new_block(&mut self, mut block: Block) -> u32 {
-        self.born += 1;
-        block.born = self.born;
+        if block.born == 0 || self.rules.ties() == Ties::Block {
+            self.born += 1;
+            block.born = self.born;
+        }
         if let Some(at) = self.vacant.pop() {
             self.blocks[at as usize] = block;
             return at;
@@ -579,7 +581,8 @@ impl Model {
             return Some(block);
         }
         // A graph that is captured may not wait for the device.
-        if self.pools[wanted.pool as usize].owner.is_private() {
+        let private = self.pools[wanted.pool as usize].owner.is_private();
+        if private && self.rules.private_pools_capture() {
             return None;
         }
         self.release_cached();
@@ -811,13 +814,13 @@ impl Model {
         }
         let needed = wanted.size.max(max_split);
         let free = &self.pools[wanted.pool as usize].free;
-        let from = (wanted.stream, needed, 0, 0);
-        let expands = |key: &FreeKey| self.block(key.3).range != NONE;
+        let from = (wanted.stream, needed, 0, 0, 0);
+        let expands = |key: &FreeKey| self.block(key.4).range != NONE;
         if let Some(key) = free.range(from..).next()
             && key.0 == wanted.stream
             && !expands(key)
         {
-            let at = key.3;
+            let at = key.4;
             self.release(at);
             return true;
         }
@@ -829,7 +832,7 @@ impl Model {
             }
             if !expands(key) {
                 released += key.1;
-                chosen.push(key.3);
+                chosen.push(key.4);
             }
         }
         for at in chosen {
@@ -865,7 +868,7 @@ impl Model {
         let mut candidates: Vec<(u32, u64)> = pool
             .free
             .iter()
-            .map(|key| key.3)
+            .map(|key| key.4)
             .filter(|&at| self.block(at).range == NONE && !self.is_split(at))
             .map(|at| (at, age(at)))
             .collect();

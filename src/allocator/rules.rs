@@ -50,9 +50,21 @@ impl Rules {
             .map(|fraction| Bytes((fraction * card.0 as f64) as u64))
     }
 
-    /// Among free blocks of a size torch 2.12 takes the one that was made first, all others that of the lowest address.
-    pub(super) fn oldest_first(&self) -> bool {
-        self.torch == (2, 12)
+    /// Which of several free blocks of a size is taken.
+    pub(super) fn ties(&self) -> Ties {
+        if self.torch < (2, 12) {
+            Ties::Address
+        } else if self.torch == (2, 12) {
+            Ties::Block
+        } else {
+            Ties::Segment
+        }
+    }
+
+    /// Up to torch 2.12 whoever allocates from a private pool is taken to capture a graph. Later ones ask the stream;
+    /// a history does not tell, and a `MemPool` captures nothing.
+    pub(super) fn private_pools_capture(&self) -> bool {
+        self.torch < (2, 13)
     }
 
     /// Up to torch 2.4 private pools get plain segments, whatever `expandable_segments` says.
@@ -70,12 +82,26 @@ impl Rules {
             return MIN_BLOCK.0;
         }
         let divisions = self.roundup.divisions(requested);
+        if divisions == 1 && self.torch < (2, 4) && requested > MIN_BLOCK.0 {
+            return requested;
+        }
         if divisions > 1 && requested > MIN_BLOCK.0 * divisions {
             round_to_division(requested, divisions)
         } else {
             requested.next_multiple_of(MIN_BLOCK.0)
         }
     }
+}
+
+/// Among free blocks of one stream and size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ties {
+    /// The lowest address.
+    Address,
+    /// The one that was made first.
+    Block,
+    /// In the segment that was made first; there the lowest address.
+    Segment,
 }
 
 /// Up to the next of `divisions` equal steps between two powers of two.

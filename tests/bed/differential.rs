@@ -64,7 +64,7 @@ const SETTINGS: &[Setting] = &[
     setting("expandable_segments:True", 20100),
     limited("expandable_segments:True", 0.7, 20100),
     setting("expandable_segments:True,roundup_power2_divisions:4", 20100),
-    setting("expandable_segments:True,max_split_size_mb:64", 20100),
+    setting("expandable_segments:True,max_split_size_mb:64", 20600),
     limited(
         "expandable_segments:True,garbage_collection_threshold:0.5",
         0.9,
