@@ -1,10 +1,10 @@
 //! The driver's side of the [`model`](super::model): so much memory, and addresses.
 //!
 //! Addresses decide only between free blocks of the same size. They go up, and one that came back is handed out again
-//! for the same size, as real drivers tend to do; tests/fake_cuda/runtime.cpp does exactly the same, so that the real
+//! for the same size, as real drivers tend to do, the lowest first; tests/fake_cuda/runtime.cpp does exactly the same, so that the real
 //! allocator's choices can be compared.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeSet;
 
 use super::GRANULE;
 
@@ -20,8 +20,8 @@ pub(super) struct Driver {
     used: u64,
     next: u64,
     next_reservation: u64,
-    /// Addresses that came back, by size, in the order in which they did.
-    returned: BTreeMap<u64, VecDeque<u64>>,
+    /// Sizes and addresses that came back.
+    returned: BTreeSet<(u64, u64)>,
 }
 
 impl Driver {
@@ -32,7 +32,7 @@ impl Driver {
             used: 0,
             next: FIRST_ALLOCATION,
             next_reservation: FIRST_RESERVATION,
-            returned: BTreeMap::new(),
+            returned: BTreeSet::new(),
         }
     }
 
@@ -45,21 +45,22 @@ impl Driver {
         if !self.map(size) {
             return None;
         }
-        let again = self
-            .returned
-            .get_mut(&size)
-            .and_then(|list| list.pop_front());
-        Some(again.unwrap_or_else(|| {
-            let address = self.next.next_multiple_of(GRANULE.0);
-            self.next = address + size;
-            address
-        }))
+        let again = self.returned.range((size, 0)..).next().copied();
+        if let Some((found, address)) = again
+            && found == size
+        {
+            self.returned.remove(&(found, address));
+            return Some(address);
+        }
+        let address = self.next.next_multiple_of(GRANULE.0);
+        self.next = address + size;
+        Some(address)
     }
 
     /// `cudaFree`.
     pub(super) fn free_segment(&mut self, address: u64, size: u64) {
         self.unmap(size);
-        self.returned.entry(size).or_default().push_back(address);
+        self.returned.insert((size, address));
     }
 
     /// Address space in whole pages; its start and size.

@@ -410,10 +410,20 @@ impl Case<'_> {
         (harness, replica)
     }
 
+    /// PyTorch counts what it maps into a private pool and what it unmaps there by different measures, and so forgets
+    /// a destroyed pool whose blocks live on: a segmentation fault in 2.6 to 2.15. Such traces have no answer.
+    fn steps(&self) -> Vec<Step> {
+        let expandable = self.setting.conf.contains("expandable_segments:True");
+        random_trace(self.seed)
+            .into_iter()
+            .filter(|step| !(expandable && matches!(step, Step::DestroyPool { .. })))
+            .collect()
+    }
+
     /// Plays the trace on both sides; at the first difference, what differs.
     fn run(&self) -> Result<Tally, String> {
         let dir = tempfile::tempdir().unwrap();
-        let steps = random_trace(self.seed);
+        let steps = self.steps();
         let truth = play(self, dir.path(), &steps);
         let (_, mut replica) = self.start();
         let mut tally = Tally::default();
@@ -557,5 +567,15 @@ fn the_model_is_the_allocator_after_every_operation() {
         "{} differ\n{}",
         wrong.len(),
         wrong.iter().take(8).cloned().collect::<String>()
+    );
+}
+
+/// Prints a trace, to look at it by hand.
+#[test]
+#[ignore = "GPUTOP_BED_SEED names the trace"]
+fn print_a_trace() {
+    print!(
+        "{}",
+        lines(&random_trace(number_from("GPUTOP_BED_SEED", 1)))
     );
 }
