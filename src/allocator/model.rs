@@ -664,6 +664,9 @@ impl Model {
             self.rules.large_segment.0
         };
         let (address, size) = self.driver.reserve(page)?;
+        if size < wanted.size && self.rules.gives_short_ranges_back() {
+            return None;
+        }
         let range = u32::try_from(self.ranges.len()).ok()?;
         self.ranges.push(Range { address, page });
         let at = self.new_block(Block {

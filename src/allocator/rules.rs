@@ -72,6 +72,11 @@ impl Rules {
         self.torch >= (2, 5)
     }
 
+    /// A request larger than a whole range fails in all releases; up to 2.14 the range that was reserved for it stays.
+    pub(super) fn gives_short_ranges_back(&self) -> bool {
+        self.torch >= (2, 15)
+    }
+
     pub(super) fn max_split(&self) -> u64 {
         self.max_split.map_or(u64::MAX, |size| size.0)
     }
