@@ -3,7 +3,7 @@
 //!
 //! Whoever reads a history (a memory snapshot's `device_traces`, the hook's trace, the present blocks of a running
 //! process) writes it down as a [`Trace`], once per device. Only what the *program* did is an [`Op`]: allocate, free,
-//! empty the cache. What the allocator did in answer (segments, retries, OOMs) is another setting's to decide; it is
+//! empty the cache. What the allocator did in answer (segments) is another setting's to decide; it is
 //! kept as [`Seen`], to tell how near the replay under the program's own settings comes to what happened.
 //!
 //! A snapshot's events become operations like this:
@@ -15,7 +15,7 @@
 //! | `free_completed` | [`Op::FreeCompleted`] |
 //! | `segment_alloc`, `segment_map` | [`Op::Seen`] with [`Seen::Reserved`] |
 //! | `segment_free`, `segment_unmap` | [`Op::Seen`] with [`Seen::Returned`] |
-//! | `oom` | [`Op::Seen`] with [`Seen::Oom`]; the request itself is an [`Op::Alloc`] whose block is never freed |
+//! | `oom` | [`Op::Refused`]; its `size` is the rounded one |
 //!
 //! PyTorch keeps the last events only. A block that lived before the first one is in [`Trace::start`].
 
@@ -58,6 +58,14 @@ pub enum Op {
     Free { block: BlockId },
     /// A block that was let go is free now. Where a history does not tell the two apart, it says both.
     FreeCompleted { block: BlockId },
+    /// A request that failed with out of memory in the recording.
+    Refused {
+        requested: Bytes,
+        stream: u64,
+        pool: PoolId,
+        /// What the driver had free then.
+        driver_free: Option<Bytes>,
+    },
     /// `torch.cuda.empty_cache()`.
     EmptyCache,
     /// A graph or a `MemPool` was destroyed: its memory goes back once its blocks are free.
@@ -73,12 +81,6 @@ pub enum Seen {
     Reserved(Bytes),
     /// It went back: `segment_free` or `segment_unmap`.
     Returned(Bytes),
-    /// A request failed.
-    Oom {
-        requested: Bytes,
-        /// What the driver had free then.
-        driver_free: Option<Bytes>,
-    },
 }
 
 /// A block that was live before the history begins.
