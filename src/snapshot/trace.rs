@@ -45,10 +45,12 @@ impl Snapshot {
             Action::FreeCompleted => Op::FreeCompleted { block },
             Action::SegmentAlloc | Action::SegmentMap => Op::Seen(Seen::Reserved(size)),
             Action::SegmentFree | Action::SegmentUnmap => Op::Seen(Seen::Returned(size)),
-            Action::Oom => Op::Seen(Seen::Oom {
+            Action::Oom => Op::Refused {
                 requested: size,
+                stream: lane.stream,
+                pool: lane.pool,
                 driver_free: Some(Bytes(event.addr)),
-            }),
+            },
             Action::Snapshot | Action::UserDefined | Action::Unknown => return None,
         })
     }

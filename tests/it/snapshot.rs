@@ -6,8 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use gputop::allocator::trace::{Op, PoolId, Seen};
-use gputop::model::pool::{BlockState, PoolKind};
+use gputop::allocator::config::Config;
+use gputop::allocator::model::Model;
+use gputop::allocator::rules::Rules;
+use gputop::allocator::trace::{Op, PoolId};
+use gputop::model::pool::{BlockState, PoolKind, Segment};
 use gputop::model::units::Bytes;
 use gputop::snapshot::{self, Action, Snapshot, SnapshotError, Study};
 use proptest::prelude::*;
@@ -133,16 +136,63 @@ fn a_history_without_stacks_is_a_trace_all_the_same() {
     assert!(trace.start.is_empty() && !trace.cut);
     assert_eq!(
         trace.ops.last(),
-        Some(&Op::Seen(Seen::Oom {
+        Some(&Op::Refused {
             requested: Bytes::gib(200),
+            stream: 0,
+            pool: PoolId::SHARED,
             driver_free: Some(Bytes(85_800_779_776)),
-        }))
+        })
     );
     let pools = trace.ops.iter().filter_map(|op| match op {
         Op::Alloc { pool, .. } => Some(*pool),
         _ => None,
     });
     assert_eq!(pools.filter(|pool| *pool != PoolId::SHARED).count(), 1);
+}
+
+#[test]
+fn played_again_under_its_own_settings_a_trace_leaves_the_very_blocks_of_the_map() {
+    for file in [NATIVE, HOOK, EXPANDABLE] {
+        let snapshot = read(file).unwrap();
+        for device in &snapshot.devices {
+            let trace = snapshot.trace(device);
+            let config = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
+            // The fake card of tests/data/snapshots.
+            let card = Bytes::gib(80);
+            let mut model = Model::new(Rules::new((2, 15), &config), card, card);
+            for op in &trace.ops {
+                model.play(op);
+            }
+            let stats = model.stats();
+            assert_eq!(Bytes(stats.reserved.current), device.reserved());
+            assert_eq!(
+                Some(Bytes(stats.reserved.peak)),
+                trace.recorded.reserved_peak
+            );
+            assert_eq!(stats.num_ooms, device.ooms().count() as u64);
+            let sizes = |segments: &[Segment]| {
+                let blocks = |segment: &Segment| {
+                    let blocks = segment.blocks.iter();
+                    blocks
+                        .map(|block| (block.size, block.state))
+                        .collect::<Vec<_>>()
+                };
+                let mut all: Vec<_> = segments
+                    .iter()
+                    .map(|segment| {
+                        (
+                            segment.stream,
+                            segment.size,
+                            format!("{:?}", blocks(segment)),
+                        )
+                    })
+                    .collect();
+                all.sort();
+                all
+            };
+            assert_eq!(sizes(&model.segments()), sizes(&device.map.segments));
+        }
+    }
 }
 
 #[test]
