@@ -21,6 +21,7 @@ pub mod incidents;
 pub mod model;
 pub mod probe;
 pub mod run;
+pub mod snapshot;
 pub mod source;
 pub mod tui;
 pub mod watch;

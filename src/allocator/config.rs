@@ -4,6 +4,8 @@
 //! change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`) or set the variable itself
 //! before it imports torch: neither can be seen, so what is not said here is not known, rather than off.
 
+use super::rules::{Roundup, Torch};
+use crate::model::spelling::instead_of;
 use crate::model::units::Bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -13,21 +15,98 @@ pub struct Config {
     /// earlier ones refuse to start with it.
     pub memory_fraction: Option<f64>,
     pub expandable: Option<bool>,
+    pub garbage_collection_threshold: Option<f64>,
+    pub roundup: Option<Roundup>,
+    pub non_split_rounding: Option<Bytes>,
+    pub large_segment: Option<Bytes>,
 }
+
+/// Every option that some torch release knows, and the first that does.
+const OPTIONS: &[(&str, Torch)] = &[
+    ("max_split_size_mb", (1, 10)),
+    ("garbage_collection_threshold", (1, 12)),
+    ("roundup_power2_divisions", (1, 12)),
+    ("backend", (1, 13)),
+    ("roundup_bypass_threshold_mb", (1, 13)),
+    ("expandable_segments", (2, 1)),
+    ("release_lock_on_cudamalloc", (2, 2)),
+    ("pinned_use_cuda_host_register", (2, 2)),
+    ("pinned_num_register_threads", (2, 2)),
+    ("pinned_use_background_threads", (2, 6)),
+    ("max_non_split_rounding_mb", (2, 6)),
+    ("graph_capture_record_stream_reuse", (2, 9)),
+    ("per_process_memory_fraction", (2, 10)),
+    ("pinned_reserve_segment_size_mb", (2, 10)),
+    ("large_segment_size_mb", (2, 11)),
+    ("throw_on_cudamalloc_oom", (2, 12)),
+    ("pinned_free_catch_all", (2, 12)),
+    ("expandable_segments_reserve", (2, 15)),
+    ("expandable_segments_reserve_by_class", (2, 15)),
+];
+
+/// How the options are read where the release is not known.
+const NEWEST: Torch = (2, 15);
 
 impl Config {
     /// Never fails: an option that is not understood is left out.
     pub fn parse(text: &str) -> Self {
         let mut config = Self::default();
-        for (key, value) in options(text) {
-            match key {
-                "max_split_size_mb" => config.max_split = mib(value),
-                "per_process_memory_fraction" => config.memory_fraction = fraction(value),
-                "expandable_segments" => config.expandable = truth(value),
-                _ => {}
-            }
+        for (key, value) in options(text).filter_map(|(_, option)| option) {
+            config.take(key, value, NEWEST);
         }
         config
+    }
+
+    /// As somebody typed it for a torch release: what that release does not know is refused, in a sentence.
+    pub fn read(text: &str, torch: Torch) -> Result<Self, String> {
+        let mut config = Self::default();
+        for (part, option) in options(text) {
+            let Some((key, value)) = option else {
+                return Err(format!(
+                    "`{part}` is no option: they are written `key:value`"
+                ));
+            };
+            let Some((_, since)) = OPTIONS.iter().find(|(name, _)| *name == key) else {
+                let names = OPTIONS.iter().map(|(name, _)| *name);
+                return Err(format!(
+                    "no option is called `{key}`: {}",
+                    instead_of(key, names)
+                ));
+            };
+            if torch < *since {
+                return Err(format!(
+                    "`{key}` came with torch {}.{}, and this is {}.{}",
+                    since.0, since.1, torch.0, torch.1
+                ));
+            }
+            if !config.take(key, value, torch) {
+                return Err(format!(
+                    "`{value}` is no value for `{key}`: {}",
+                    values(key)
+                ));
+            }
+        }
+        Ok(config)
+    }
+
+    /// Whether the value was understood. An option that does not change what fits is.
+    fn take(&mut self, key: &str, value: &str, torch: Torch) -> bool {
+        fn put<T>(into: &mut Option<T>, value: Option<T>) -> bool {
+            *into = value;
+            into.is_some()
+        }
+        match key {
+            "max_split_size_mb" => put(&mut self.max_split, mib(value)),
+            "max_non_split_rounding_mb" => put(&mut self.non_split_rounding, mib(value)),
+            "large_segment_size_mb" => put(&mut self.large_segment, mib(value)),
+            "per_process_memory_fraction" => put(&mut self.memory_fraction, fraction(value)),
+            "garbage_collection_threshold" => {
+                put(&mut self.garbage_collection_threshold, fraction(value))
+            }
+            "expandable_segments" => put(&mut self.expandable, truth(value)),
+            "roundup_power2_divisions" => put(&mut self.roundup, roundup(value, torch)),
+            _ => true,
+        }
     }
 
     /// What may be reserved on a device with so much memory for programs; `None` without a limit.
@@ -42,16 +121,26 @@ impl Config {
     }
 }
 
-/// `a:1,b:[256:1,512:2],c:x`: a comma inside brackets parts no options.
-fn options(text: &str) -> impl Iterator<Item = (&str, &str)> {
+/// The values of an option whose value was refused.
+fn values(key: &str) -> &'static str {
+    match key {
+        "expandable_segments" => "`True` or `False`",
+        "roundup_power2_divisions" => "a power of two, or `[256:1,512:2,>:4]`",
+        "per_process_memory_fraction" | "garbage_collection_threshold" => "from 0.0 to 1.0",
+        _ => "a whole number of MiB",
+    }
+}
+
+/// `a:1,b:[256:1,512:2],c:x`: a comma inside brackets parts no options. Each as it stands there, and as key and value.
+fn options(text: &str) -> impl Iterator<Item = (&str, Option<(&str, &str)>)> {
     let mut depth = 0_i32;
     let parts = text.split(move |c| {
         depth += i32::from(c == '[') - i32::from(c == ']');
         c == ',' && depth <= 0
     });
-    parts.filter_map(|part| {
-        let (key, value) = part.split_once(':')?;
-        Some((key.trim(), value.trim()))
+    parts.filter(|part| !part.trim().is_empty()).map(|part| {
+        let option = part.split_once(':');
+        (part, option.map(|(key, value)| (key.trim(), value.trim())))
     })
 }
 
@@ -63,6 +152,41 @@ fn mib(value: &str) -> Option<Bytes> {
 fn fraction(value: &str) -> Option<f64> {
     let fraction = value.parse::<f64>().ok()?;
     (0.0..=1.0).contains(&fraction).then_some(fraction)
+}
+
+/// One number for all sizes, or `[256:1,512:2,>:4]`: from 256 MiB on undivided, from 512 MiB on quarters.
+fn roundup(value: &str, torch: Torch) -> Option<Roundup> {
+    let divisions = |text: &str| {
+        let divisions = text.trim().parse::<u32>().ok()?;
+        let off = divisions == 0 && torch >= (2, 4);
+        (off || divisions.is_power_of_two()).then_some(divisions)
+    };
+    let Some(list) = value.strip_prefix('[') else {
+        return Some(Roundup([divisions(value)?; 16]));
+    };
+    let mut all = [0; 16];
+    let mut last = None;
+    for part in list.strip_suffix(']')?.split(',') {
+        let (size, value) = part.split_once(':')?;
+        let value = divisions(value)?;
+        if size.trim() == ">" {
+            // Up to torch 2.9 the last size that was named goes with it.
+            let above = usize::from(torch >= (2, 10));
+            all[last.map_or(0, |last: usize| (last + above).min(15))..].fill(value);
+            continue;
+        }
+        let size = size.trim().parse::<u64>().ok()?;
+        if !size.is_power_of_two() {
+            return None;
+        }
+        let at = (size.ilog2() as usize).min(15);
+        if last.is_none() {
+            all[..at].fill(value);
+        }
+        all[at] = value;
+        last = Some(at);
+    }
+    Some(Roundup(all))
 }
 
 fn truth(value: &str) -> Option<bool> {

@@ -6,8 +6,12 @@
 //! and 2.12; where versions differ the place says so.
 
 pub mod config;
+mod driver;
 pub mod fits;
 pub mod fragmentation;
+pub mod model;
+pub mod rules;
+pub mod trace;
 pub mod warnings;
 
 use crate::model::units::Bytes;

@@ -21,12 +21,15 @@ mod line;
 mod log;
 mod once;
 mod probe;
+mod progress;
 mod record;
 mod replay;
 mod run;
 mod settings;
+mod snapshot;
 mod targets;
 mod top;
+mod unpacked;
 
 use clap::{Parser, Subcommand};
 use color_eyre::Result;
@@ -64,6 +67,8 @@ enum Command {
     /// What `probe` starts
     #[command(name = crate::probe::CHILD, hide = true)]
     ProbeChild,
+    /// Show a memory snapshot of PyTorch: map, history, who holds what
+    Snapshot(snapshot::Args),
     /// Run a command as if typed; when it fails, say what went wrong and what to change
     Run(run::Args),
     /// The Python hook, for programs that are not started by `gputop run`
@@ -116,6 +121,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Allocator(args)) => allocator::run(args),
         Some(Command::Probe(args)) => probe::run(args),
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
+        Some(Command::Snapshot(args)) => snapshot::run(args, || Ok(settings(None)?)),
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),

@@ -86,6 +86,11 @@ fn doubt(word: &str, subcommands: &[String]) -> Option<String> {
         return None;
     }
     let shown = quoted(word);
+    if Path::new(word).exists() && word.ends_with(".pickle") {
+        return Some(format!(
+            "`{shown}` is a file; `gputop snapshot {shown}` opens a memory snapshot"
+        ));
+    }
     if Path::new(word).exists() {
         return Some(format!(
             "`{shown}` is a file; `gputop replay {shown}` plays it if it is a recording"

@@ -5,4 +5,5 @@ pub mod csv;
 pub mod explanation;
 pub mod line;
 pub mod probe;
+pub mod snapshot;
 pub mod table;

@@ -138,7 +138,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Open,
         "open",
         "open",
-        "Open the GPU or process under the cursor",
+        "Open what is under the cursor: a GPU, a process, a stack",
     ),
     def(
         Action::Back,
@@ -168,13 +168,13 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::NextError,
         "next_error",
         "next error",
-        "In a log: go to the next line with an error",
+        "In a log: go to the next line with an error; in a snapshot to the next request that failed",
     ),
     def(
         Action::PreviousError,
         "previous_error",
         "previous error",
-        "In a log: go to the line with an error before",
+        "In a log: go to the line with an error before; in a snapshot to the failed request before",
     ),
     def(
         Action::Watch,
@@ -218,7 +218,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "pane",
         "Jump between GPUs and processes, or between the parts of a screen",
     ),
-    def(Action::NextGpu, "next_gpu", "next GPU", "Show the next GPU"),
+    def(
+        Action::NextGpu,
+        "next_gpu",
+        "next GPU",
+        "Show the next GPU, or the next device of a snapshot",
+    ),
     def(
         Action::PreviousGpu,
         "previous_gpu",
@@ -229,7 +234,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Filter,
         "filter",
         "filter",
-        "Show only processes that match: a text, user:me, gpu:0, vram>10g, -state:dead; FILTER below lists all",
+        "Show only processes that match: a text, user:me, gpu:0, vram>10g, -state:dead; FILTER below lists all. In a snapshot: only stacks with that text",
     ),
     def(
         Action::Signal,
@@ -253,7 +258,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Tag,
         "tag",
         "tag",
-        "Tag the process or the group under the cursor, or take the tag away",
+        "Tag the process or the group under the cursor, or take the tag away; in a snapshot, mark the moment",
     ),
     def(Action::Untag, "untag", "untag", "Take all tags away"),
     def(

@@ -57,6 +57,8 @@ use self::app::App;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
 use self::errands::Errands;
 use self::incidents::{Desk, Known};
+use self::screens::Screen;
+use self::screens::fleet::FleetScreen;
 pub use self::stage::Host;
 use self::stage::{Arrival, Seat, Stage};
 use self::terminal::Terminal;
@@ -103,7 +105,7 @@ enum Wake {
 /// # Errors
 /// When standard output is no terminal.
 pub async fn run(app: App, source: Source, outside: Outside, desk: Desk) -> io::Result<Left> {
-    show(vec![Host { app, source }], None, outside, desk).await
+    run_seats(None, vec![Host { app, source }], outside, desk).await
 }
 
 /// Shows several hosts until the user leaves; `fleet` is what their list is drawn with.
@@ -116,17 +118,29 @@ pub async fn run_fleet(
     outside: Outside,
     desk: Desk,
 ) -> io::Result<Left> {
-    show(hosts, Some(fleet), outside, desk).await
+    let list = Seat::alone(Box::new(FleetScreen::default()), fleet);
+    run_seats(Some(list), hosts, outside, desk).await
 }
 
-async fn show(
+/// Shows one screen, which needs no source, until the user leaves.
+///
+/// # Errors
+/// When standard output is no terminal.
+pub async fn show(screen: Box<dyn Screen>, app: App, outside: Outside) -> io::Result<Left> {
+    let seat = Seat::alone(screen, app);
+    run_seats(Some(seat), Vec::new(), outside, Desk::unserved()).await
+}
+
+async fn run_seats(
+    lead: Option<Seat>,
     hosts: Vec<Host>,
-    fleet: Option<App>,
     outside: Outside,
     desk: Desk,
 ) -> io::Result<Left> {
     let mut signals = Signals::listen()?;
-    let has_mouse = hosts.first().is_some_and(|host| host.app.mouse);
+    let mut apps = lead.iter().map(|seat| &seat.app);
+    let has_mouse = apps.next().or(hosts.first().map(|host| &host.app));
+    let has_mouse = has_mouse.is_some_and(|app| app.mouse);
     let mut terminal = Terminal::enter(has_mouse)?;
     let mut keys = EventStream::new();
     let mut errands = Errands::default();
@@ -138,7 +152,7 @@ async fn show(
         opened,
         keep,
     } = desk;
-    let mut stage = Stage::open(hosts, fleet, keep.as_ref());
+    let mut stage = Stage::open(lead, hosts, keep.as_ref());
     stage.follow();
     loop {
         let due = last_draw + pause;
@@ -197,7 +211,7 @@ async fn show(
                     Outcome::Stay => {}
                     Outcome::Leave => return Ok(Left::ByUser),
                     Outcome::Close => {
-                        if stage.is_fleet() || !stage.show_fleet() {
+                        if !stage.show_fleet() {
                             return Ok(Left::ByUser);
                         }
                     }
@@ -212,7 +226,8 @@ async fn show(
                     Outcome::Host(number) => stage.show(number),
                     Outcome::Hosts => {
                         if !stage.show_fleet() {
-                            stage.on_screen().app.message = Some("one host is watched".into());
+                            let app = &mut stage.on_screen().app;
+                            app.message = Some("there is no other host".into());
                         }
                     }
                 }

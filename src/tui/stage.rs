@@ -1,6 +1,7 @@
 //! The hosts that are watched, each with what is known of it and what is shown of it; one of them is on the screen.
 //!
-//! With several there is a seat for the fleet as well, the first: a screen like any other, whose rows are the hosts.
+//! With several the first seat is the list of them: a screen like any other, whose rows are the hosts. A snapshot has that
+//! seat alone.
 
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -9,7 +10,8 @@ use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSend
 
 use super::app::App;
 use super::incidents::{Known, Watch};
-use super::screens::fleet::{FleetRow, FleetScreen};
+use super::screens::Screen;
+use super::screens::fleet::FleetRow;
 use super::view::View;
 use crate::incidents::{Track, Uid};
 use crate::source::stream::Source;
@@ -44,6 +46,15 @@ struct To {
 }
 
 impl Seat {
+    /// Of a screen that needs no host.
+    pub(super) fn alone(screen: Box<dyn Screen>, app: App) -> Self {
+        Self {
+            app,
+            view: View::alone(screen),
+            to: None,
+        }
+    }
+
     pub(super) fn ask(&self, requests: impl IntoIterator<Item = Request>) {
         let Some(to) = &self.to else { return };
         for request in requests {
@@ -61,15 +72,10 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Listens to all hosts from now on. `fleet` is what their screen looks like, where there are several.
-    pub(super) fn open(hosts: Vec<Host>, fleet: Option<App>, keep: Option<&Keep>) -> Self {
+    /// Listens to all hosts from now on. `lead` is the seat that is no host: the list of them, or what needs none.
+    pub(super) fn open(lead: Option<Seat>, hosts: Vec<Host>, keep: Option<&Keep>) -> Self {
         let (arrived, arrivals) = mpsc::channel(MOST_WAITING);
-        let mut seats: Vec<Seat> = Vec::new();
-        seats.extend(fleet.map(|app| Seat {
-            app,
-            view: View::new(Box::new(FleetScreen::default())),
-            to: None,
-        }));
+        let mut seats = Vec::from_iter(lead);
         let first = seats.len();
         for Host { app, source } in hosts {
             let (history, minutes) = mpsc::unbounded_channel();
@@ -158,24 +164,18 @@ impl Stage {
         }
     }
 
-    /// Back to the hosts; whether there are several.
+    /// From a host back to the list of them; whether there was a way.
     pub(super) fn show_fleet(&mut self) -> bool {
-        let is_there = self.first > 0;
-        if is_there {
-            self.on_screen = 0;
-        }
+        let is_there = self.first > 0 && self.on_screen > 0;
+        self.on_screen = 0;
         is_there
-    }
-
-    pub(super) fn is_fleet(&self) -> bool {
-        self.first > 0 && self.on_screen == 0
     }
 
     /// After news: every screen follows its host, and asks it for what it wants.
     pub(super) fn follow(&mut self) {
-        if self.first > 0 {
-            let rows = self.seats[self.first..].iter();
-            let rows = rows.map(|seat| FleetRow::of(&seat.app)).collect();
+        let rows = self.seats[self.first..].iter();
+        let rows: Vec<FleetRow> = rows.map(|seat| FleetRow::of(&seat.app)).collect();
+        if self.first > 0 && !rows.is_empty() {
             self.seats[0].app.take_fleet(rows);
         }
         for seat in &mut self.seats {

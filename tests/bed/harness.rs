@@ -175,6 +175,13 @@ impl Harness {
         }
     }
 
+    /// The handle of a stream of the current device.
+    pub fn stream(&mut self, number: usize) -> u64 {
+        self.run(&format!("stream {number}"))["handle"]
+            .as_u64()
+            .unwrap()
+    }
+
     /// What PyTorch says of itself now.
     pub fn truth(&mut self) -> Truth {
         self.truth_through("")

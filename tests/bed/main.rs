@@ -19,6 +19,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod compare;
+mod differential;
 mod harness;
 mod idle;
 mod journal;

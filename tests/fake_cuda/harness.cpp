@@ -8,7 +8,7 @@
 // {"error": "…"} where a command failed, and otherwise what is said here, {} where nothing is said.
 //
 //   device N                      the current device
-//   stream N                      allocate on stream N of the current device; 0 is its default stream
+//   stream N                      allocate on stream N of the current device; 0 is its default stream: {"handle": N}
 //   alloc COUNT [BYTES]           COUNT blocks, of BYTES or of random sizes between 512 bytes and 32 MiB (as many small
 //                                 as large ones); {"live": blocks now held}. A block that does not fit is left out
 //   free FRACTION                 frees that part of all blocks held, chosen at random: {"live": N}
@@ -27,6 +27,8 @@
 //                                 where 3 are: both, small, large
 //   snapshot                      {"segments": [{"device", "address", "size", "stream", "large", "private", "expandable",
 //                                 "blocks": [[size, requested, allocated, active]]}]}; requested is 0 before torch 2.0
+//   fraction F                    the current device's memory that may be reserved, as a part of all
+//   trace FILE                    plays the operations in FILE (below) one by one: {"states": N}
 //   init                          what the first use of CUDA does; done at the start unless argv[1] is --not-initialised
 //   fork                          a child that does nothing: {"child": PID}; it dies with this process
 //   exec PROGRAM                  becomes another program, after answering
@@ -40,6 +42,10 @@
 // device's statistics as PyTorch gave them then, in the order of `Record`. Little-endian u64 throughout. The first
 // record is the state before the first operation. A map and statistics read from outside at full speed must be those
 // of some record around that moment.
+//
+// A trace's operations are lines: `a NAME BYTES STREAM POOL` allocates (pool 0 is the shared ones), `r NAME STREAM`
+// lets another stream use a block, `f NAME` frees it, `e 0|1` makes events pending or ready, `c` empties the cache,
+// `d POOL` destroys a pool. Beside FILE lies FILE.states then: after each operation a `State`, little-endian.
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -62,6 +68,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <random>
@@ -137,26 +144,29 @@ void let_go(double fraction) {
   }
 }
 
-void use_stream(int number) {
+// Gives the stream's handle.
+uint64_t use_stream(int number) {
   static std::map<std::pair<int, int>, c10::cuda::CUDAStream> known;
   const auto device = c10::cuda::current_device();
   if (number == 0) {
     c10::cuda::setCurrentCUDAStream(c10::cuda::getDefaultCUDAStream(device));
-    return;
+    return 0;
   }
   auto [found, is_new] = known.try_emplace({device, number}, c10::cuda::getDefaultCUDAStream(device));
   if (is_new) found->second = c10::cuda::getStreamFromPool(false, device);
   c10::cuda::setCurrentCUDAStream(found->second);
+  return reinterpret_cast<uint64_t>(found->second.stream());
 }
 
 // How allocations are led into a pool of their own has changed twice.
-void hold_in_pool(unsigned long long id, long count, size_t size) {
+template <class Work>
+void in_pool(unsigned long long id, const Work& work) {
   const auto device = c10::cuda::current_device();
 #if TORCH < 20100
   const unsigned long long capture = 76 + id;
   caching::notifyCaptureBegin(device, capture, {id, 0});
   fake_cuda_capturing(capture);
-  hold(count, size, true);
+  work();
   fake_cuda_capturing(0);
 #if TORCH < 20000
   caching::notifyCaptureEnd(device, capture);
@@ -166,13 +176,17 @@ void hold_in_pool(unsigned long long id, long count, size_t size) {
 #elif TORCH < 20300
   const auto stream = c10::cuda::getCurrentCUDAStream(device).stream();
   caching::beginAllocateStreamToPool(device, stream, {id, 0});
-  hold(count, size, true);
+  work();
   caching::endAllocateStreamToPool(device, stream);
 #else
   caching::beginAllocateToPool(device, {id, 0}, [](cudaStream_t) { return true; });
-  hold(count, size, true);
+  work();
   caching::endAllocateToPool(device, {id, 0});
 #endif
+}
+
+void hold_in_pool(unsigned long long id, long count, size_t size) {
+  in_pool(id, [&] { hold(count, size, true); });
 }
 
 void release_pool(unsigned long long id) {
@@ -381,6 +395,140 @@ std::string stop_churn() {
   return format("{\"operations\": %ld, \"seconds\": %.3f}", churn.operations.load(), seconds);
 }
 
+// --- a trace, and the state after each of its operations ----------------------------------------------------------
+
+struct State {
+  uint64_t answer = 0;  // of an allocation: its address, 1 where it was out of memory, 2 where something else failed
+  uint64_t map = 0;     // segments and blocks
+  int64_t allocated[2], reserved[2], active[2], inactive_split[2], requested[2], segments[2];  // current, peak
+  int64_t num_alloc_retries, num_ooms;
+};
+
+// The order of segments and blocks is part of it: by address.
+uint64_t map_hash(int device) {
+  uint64_t hash = 0;
+  const auto take = [&](uint64_t word) {
+    uint64_t x = (hash ^ word) * 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    hash = x ^ (x >> 31);
+  };
+#if TORCH < 20000
+  auto segments = caching::snapshot();
+#else
+  const auto snapshot = caching::snapshot();
+  const auto& segments = snapshot.segments;
+#endif
+  for (const auto& segment : segments) {
+    if (segment.device != device) continue;
+    take(segment.address), take(segment.total_size), take(reinterpret_cast<uint64_t>(segment.stream));
+#if TORCH >= 20100
+    take(segment.is_expandable);
+#else
+    take(0);
+#endif
+    for (const auto& block : segment.blocks) {
+      take(block.size), take(block.allocated ? 2 : block.active ? 1 : 0);
+#if TORCH >= 20000
+      if (block.active) take(block.requested_size);
+#endif
+    }
+  }
+  return hash;
+}
+
+State state_now(int device) {
+  const auto stats = caching::getDeviceStats(device);
+  State state;
+  state.map = map_hash(device);
+  const auto take = [](int64_t (&into)[2], const auto& array) { into[0] = array[0].current, into[1] = array[0].peak; };
+  take(state.allocated, stats.allocated_bytes);
+  take(state.reserved, stats.reserved_bytes);
+  take(state.active, stats.active_bytes);
+  take(state.inactive_split, stats.inactive_split_bytes);
+#if TORCH >= 20000
+  take(state.requested, stats.requested_bytes);
+#else
+  state.requested[0] = state.requested[1] = 0;
+#endif
+  take(state.segments, stats.segment);
+  state.num_alloc_retries = stats.num_alloc_retries;
+  state.num_ooms = stats.num_ooms;
+  return state;
+}
+
+uint64_t answer_to(size_t size, unsigned long long pool) {
+  const auto request = [&]() -> uint64_t {
+    const long ooms = caching::getDeviceStats(c10::cuda::current_device()).num_ooms;
+    try {
+      return reinterpret_cast<uint64_t>(caching::raw_alloc(size));
+    } catch (const std::exception& why) {
+      if (caching::getDeviceStats(c10::cuda::current_device()).num_ooms > ooms) return 1;
+      std::cerr << why.what() << std::endl;
+      return 2;
+    }
+  };
+  uint64_t answer = 0;
+  if (pool)
+    in_pool(pool, [&] { answer = request(); });
+  else
+    answer = request();
+  return answer;
+}
+
+std::string play_trace(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot read the trace");
+  const int device = c10::cuda::current_device();
+  std::map<uint64_t, void*> named;
+  std::map<unsigned long long, int> begun;
+  std::vector<State> states;
+  std::string line, kind;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    uint64_t name = 0, answer = 0, pool = 0;
+    size_t size = 0;
+    int stream = 0;
+    words >> kind;
+    if (kind == "a") {
+      words >> name >> size >> stream >> pool;
+      use_stream(stream);
+      if (pool) begun[pool]++;
+      answer = answer_to(size, pool);
+      if (answer > 2) named[name] = reinterpret_cast<void*>(answer);
+    } else if (kind == "r") {
+      words >> name >> stream;
+      use_stream(stream);
+      if (auto found = named.find(name); found != named.end()) {
+        c10::DataPtr block(found->second, found->second, caching::get()->raw_deleter(), c10::Device(c10::kCUDA, device));
+        caching::recordStream(block, c10::cuda::getCurrentCUDAStream(device));
+        block.release_context();
+      }
+    } else if (kind == "f") {
+      words >> name;
+      if (auto found = named.find(name); found != named.end()) {
+        caching::raw_delete(found->second);
+        named.erase(found);
+      }
+    } else if (kind == "e") {
+      words >> name;
+      fake_cuda_events_ready(name);
+    } else if (kind == "c") {
+      caching::emptyCache();
+    } else if (kind == "d") {
+      words >> pool;
+      for (int& times = begun[pool]; times > 0; times--) release_pool(pool);
+    } else {
+      throw std::runtime_error("no such operation");
+    }
+    states.push_back(state_now(device));
+    states.back().answer = answer;
+  }
+  std::ofstream out(path + ".states", std::ios::binary);
+  out.write(reinterpret_cast<const char*>(states.data()), states.size() * sizeof(State));
+  if (!out.flush()) throw std::runtime_error("cannot write the states");
+  return format("{\"states\": %zu}", states.size());
+}
+
 // --- the process -------------------------------------------------------------------------------------------------
 
 #if TORCH < 20000
@@ -458,7 +606,7 @@ std::string run(const std::string& line) {
     c10::cuda::set_device(count);
   } else if (command == "stream") {
     words >> count;
-    use_stream(count);
+    return format("{\"handle\": %lu}", (unsigned long)use_stream(count));
   } else if (command == "alloc") {
     words >> count >> size;
     hold(count, size);
@@ -487,6 +635,13 @@ std::string run(const std::string& line) {
     if (allocate(size_t(32) << 40)) throw std::runtime_error("32 TiB were given");
   } else if (command == "empty_cache") {
     caching::emptyCache();
+  } else if (command == "fraction") {
+    double fraction = 1;
+    words >> fraction;
+    caching::setMemoryFraction(fraction, c10::cuda::current_device());
+  } else if (command == "trace") {
+    words >> word;
+    return play_trace(word);
   } else if (command == "reset") {
     words >> word;
     if (word == "peak")

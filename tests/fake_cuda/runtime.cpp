@@ -11,6 +11,7 @@
 // Environment:
 //   FAKE_CUDA_DEVICES   number of devices, default 2
 //   FAKE_CUDA_GIB       capacity of each in GiB, default 80
+//   FAKE_CUDA_MIB       the same in MiB, instead
 //
 // And for the harness:
 //   fake_cuda_events_ready(bool)   whether cudaEventQuery says that the stream has come past an event
@@ -26,6 +27,7 @@
 #include <dlfcn.h>
 #include <map>
 #include <mutex>
+#include <set>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -51,17 +53,18 @@ int device_count() {
 }
 
 uint64_t capacity() {
-  static const uint64_t bytes = from_environment("FAKE_CUDA_GIB", 80) << 30;
+  static const uint64_t bytes = from_environment("FAKE_CUDA_MIB", from_environment("FAKE_CUDA_GIB", 80) << 10) << 20;
   return bytes;
 }
 
 uint64_t round_up(uint64_t size, uint64_t to) { return (size + to - 1) / to * to; }
 
-// Memory of one device. An address handed back is handed out again for the same size, as real drivers tend to do.
+// Memory of one device. An address handed back is handed out again for the same size, as real drivers tend to do; the
+// lowest first, so that nothing depends on the order in which several were handed back.
 struct Device {
   uint64_t used = 0;
   uint64_t next = 0;
-  std::multimap<uint64_t, uint64_t> returned;  // size to address
+  std::set<std::pair<uint64_t, uint64_t>> returned;  // size and address
 };
 
 struct Piece {
@@ -148,7 +151,7 @@ EXPORT Error cudaMalloc(void** pointer, size_t size) {
   const uint64_t rounded = round_up(size, 512);
   if (device.used + rounded > capacity()) return result(out_of_memory);
   uint64_t address;
-  if (auto again = device.returned.find(rounded); again != device.returned.end()) {
+  if (auto again = device.returned.lower_bound({rounded, 0}); again != device.returned.end() && again->first == rounded) {
     address = again->second;
     device.returned.erase(again);
   } else {

@@ -60,6 +60,11 @@ const RULES: &[Rule] = &[
         place: "collect",
         may: &["model"],
     },
+    // Snapshot files: bytes to plain data, and to histories of the allocator's model.
+    Rule {
+        place: "snapshot",
+        may: &["model", "allocator"],
+    },
     // Text to incidents: pure.
     Rule {
         place: "diagnose",
@@ -69,6 +74,11 @@ const RULES: &[Rule] = &[
     Rule {
         place: "export/cards",
         may: &["export", "model", "diagnose"],
+    },
+    // What is printed of a snapshot.
+    Rule {
+        place: "export/snapshot",
+        may: &["export", "model", "allocator", "snapshot"],
     },
     // A table is drawn by what draws the screen.
     Rule {
@@ -103,10 +113,12 @@ const RULES: &[Rule] = &[
         place: "tui",
         may: &[
             "allocator",
-            // An incident reads the same wherever it is shown.
+            // An incident reads the same wherever it is shown, and so do the figures of a snapshot.
             "export::explanation",
             // So does a probe.
             "export::probe",
+            "export::snapshot",
+            "snapshot",
             "model",
             "source::stream",
             "source::Update",
@@ -129,6 +141,7 @@ const RULES: &[Rule] = &[
             "model",
             "probe",
             "run",
+            "snapshot",
             "source",
             "tui",
             "watch",

@@ -74,6 +74,8 @@ mod scene;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;
+mod snapshot;
+mod snapshot_shown;
 #[cfg(target_os = "linux")]
 mod ssh;
 #[cfg(target_os = "linux")]

@@ -12,11 +12,13 @@ pub mod overview;
 pub mod probe;
 pub mod process;
 pub mod process_table;
+pub mod snapshot;
 pub mod strip;
 pub mod unread;
 
 use std::sync::Arc;
 
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -35,6 +37,21 @@ pub trait Screen {
 
     /// What an action does here. Actions that mean the same everywhere never arrive.
     fn act(&mut self, action: Action, app: &App) -> Step;
+
+    /// A key while a line is typed here: true when it was taken. What it cannot take is an action.
+    fn type_key(&mut self, _key: KeyEvent) -> bool {
+        false
+    }
+
+    /// Of a screen that needs no host all actions that it knows; other keys do nothing there.
+    fn alone(&self) -> Option<&'static [Action]> {
+        None
+    }
+
+    /// What it is about, where that is no host: stands in place of the host's headline.
+    fn headline(&self) -> Option<String> {
+        None
+    }
 
     /// Called when the app has changed: to keep the cursor on what it was on.
     fn follow(&mut self, _app: &App) {}
@@ -147,6 +164,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &incidents::DEF,
     &fleet::DEF,
     &probe::DEF,
+    &snapshot::DEF,
 ];
 
 /// Below this the overview is a strip, and there is no footer.

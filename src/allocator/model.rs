@@ -1,0 +1,949 @@
+//! PyTorch's CUDA caching allocator, played through without a GPU: which segments and blocks a sequence of requests
+//! leads to under given [`Rules`], when it must flush, and where it runs out of memory.
+//!
+//! The rules are those of `DeviceCachingAllocator` in c10/cuda/CUDACachingAllocator.cpp, read in torch 1.13, 2.0, 2.2,
+//! 2.5 and 2.12, and proved on the real libc10_cuda.so of every release that the bed holds: after each operation of
+//! random traces the segments, the blocks and the statistics are the same (tests/bed/differential.rs).
+//!
+//! In short, for a request:
+//!
+//! 1. round it up; up to 1 MiB it belongs to the small pool, above to the large one, of its private pool if it has one;
+//! 2. take the smallest free block of its stream that is large enough, the lowest address among equals;
+//! 3. otherwise collect garbage, if that is on, and get a segment from the driver (or map pages of an expandable one);
+//! 4. when the driver refuses, give blocks above `max_split_size` back and ask again; then give back all that is
+//!    wholly free and ask again (a *retry*); then it is out of memory;
+//! 5. cut off what is left of the block, if the rules say so. A freed block is merged with its free neighbours.
+//!
+//! Time and memory: a few hundred nanoseconds an operation, some hundred bytes a live block, whatever came before.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::driver::Driver;
+use super::rules::{Rules, Ties};
+use super::trace::{BlockId, Op, PoolId};
+use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
+use crate::model::pool::{self, BlockState, PoolKind};
+use crate::model::units::Bytes;
+
+/// No block, no range.
+const NONE: u32 = u32::MAX;
+
+/// Above it PyTorch does not even try.
+const LARGEST_REQUEST: u64 = 1 << 60;
+
+/// One device's allocator under one set of rules.
+#[derive(Debug, Clone)]
+pub struct Model {
+    rules: Rules,
+    /// What may be reserved, where a fraction of the card was set.
+    limit: Option<u64>,
+    driver: Driver,
+    blocks: Vec<Block>,
+    /// Places in `blocks` that hold none.
+    vacant: Vec<u32>,
+    /// Blocks made so far.
+    born: u64,
+    /// The shared small and large one first, then those of private pools, in pairs.
+    pools: Vec<Pool>,
+    private: BTreeMap<PoolId, Private>,
+    ranges: Vec<Range>,
+    live: HashMap<BlockId, u32>,
+    /// Freed by the program, not yet by the other streams that use them.
+    waiting: BTreeSet<u32>,
+    stats: Stats,
+}
+
+/// What PyTorch counts, in bytes where a name says no other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    pub allocated: Counted,
+    pub reserved: Counted,
+    /// Allocated, and freed but waiting for other streams.
+    pub active: Counted,
+    pub requested: Counted,
+    /// Free blocks of segments that are split; nothing of expandable ones.
+    pub inactive_split: Counted,
+    pub segments: Counted,
+    pub num_alloc_retries: u64,
+    pub num_ooms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counted {
+    pub current: u64,
+    pub peak: u64,
+}
+
+impl Counted {
+    fn add(&mut self, amount: u64) {
+        self.current = self.current.saturating_add(amount);
+        self.peak = self.peak.max(self.current);
+    }
+
+    fn sub(&mut self, amount: u64) {
+        self.current = self.current.saturating_sub(amount);
+    }
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Address(u64),
+    OutOfMemory,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    address: u64,
+    size: u64,
+    requested: u64,
+    /// How many searches its pool had seen when it became free.
+    since: u64,
+    /// How many blocks, or segments, there had been when it, or its segment, was made. 0: not yet told.
+    born: u64,
+    stream: u64,
+    id: BlockId,
+    prev: u32,
+    next: u32,
+    pool: u32,
+    /// The expandable range that it lies in.
+    range: u32,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Allocated,
+    Waiting,
+    Free,
+    /// Of an expandable range, without memory.
+    Unmapped,
+    /// No block: its place is vacant.
+    Vacant,
+}
+
+/// Free blocks in the order in which PyTorch looks at them: by stream, size, age where that counts (see
+/// [`Ties`]), address.
+type FreeKey = (u64, u64, u64, u64, u32);
+
+#[derive(Debug, Clone)]
+struct Pool {
+    small: bool,
+    owner: PoolId,
+    free: BTreeSet<FreeKey>,
+    /// By stream, address.
+    unmapped: BTreeSet<(u64, u64, u32)>,
+    /// Searches for a free block, counted while garbage is collected: a block's age.
+    searches: u64,
+}
+
+impl Pool {
+    fn new(small: bool, owner: PoolId) -> Self {
+        Self {
+            small,
+            owner,
+            free: BTreeSet::new(),
+            unmapped: BTreeSet::new(),
+            searches: 0,
+        }
+    }
+}
+
+/// A graph's or a `MemPool`'s own pools.
+#[derive(Debug, Clone, Copy)]
+struct Private {
+    /// Where its small pool stands in `pools`; the large one follows.
+    at: u32,
+    /// Nothing will allocate from it any more.
+    released: bool,
+}
+
+/// Address space of one stream and pool, a little more than the card, in which pages are mapped as they are needed.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    address: u64,
+    page: u64,
+}
+
+/// What a request looks for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    size: u64,
+    segment: u64,
+    stream: u64,
+    pool: u32,
+}
+
+impl Model {
+    /// On a card that has `card` bytes, of which `available` are the allocator's to take: what is not is used by the
+    /// CUDA context, libraries and other programs.
+    pub fn new(rules: Rules, card: Bytes, available: Bytes) -> Self {
+        let limit = rules.limit(card);
+        Self {
+            limit: limit.map(|limit| limit.0),
+            driver: Driver::new(card.0, available.0),
+            rules,
+            blocks: Vec::new(),
+            vacant: Vec::new(),
+            born: 0,
+            pools: vec![
+                Pool::new(true, PoolId::SHARED),
+                Pool::new(false, PoolId::SHARED),
+            ],
+            private: BTreeMap::new(),
+            ranges: Vec::new(),
+            live: HashMap::new(),
+            waiting: BTreeSet::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// What the driver could still give.
+    pub fn driver_free(&self) -> Bytes {
+        Bytes(self.driver.free())
+    }
+
+    /// Live blocks, waiting ones among them.
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Plays one operation. A request answers; whatever refers to a block that the model does not have does nothing.
+    pub fn play(&mut self, op: &Op) -> Option<Outcome> {
+        match *op {
+            Op::Alloc {
+                block,
+                requested,
+                stream,
+                pool,
+            } => return Some(self.alloc(block, requested, stream, pool)),
+            Op::Refused {
+                requested,
+                stream,
+                pool,
+                ..
+            } => {
+                // Its life is not known: it is tried, and let go at once.
+                let outcome = self.request(BlockId::MAX, requested.0, stream, pool);
+                return Some(match outcome {
+                    Some(block) => {
+                        let address = self.blocks[block as usize].address;
+                        self.let_go(block);
+                        self.complete(block);
+                        Outcome::Address(address)
+                    }
+                    None => Outcome::OutOfMemory,
+                });
+            }
+            Op::Free { block } => {
+                if let Some(&block) = self.live.get(&block)
+                    && self.blocks[block as usize].state == State::Allocated
+                {
+                    self.let_go(block);
+                    self.waiting.insert(block);
+                }
+            }
+            Op::FreeCompleted { block } => {
+                if let Some(&block) = self.live.get(&block)
+                    && self.waiting.remove(&block)
+                {
+                    self.complete(block);
+                }
+            }
+            Op::EmptyCache => self.release_cached(),
+            Op::ReleasePool { pool } => {
+                if let Some(private) = self.private.get_mut(&pool) {
+                    private.released = true;
+                }
+            }
+            Op::Seen(_) => {}
+        }
+        None
+    }
+
+    /// A request for a block that will be called `id`. A live block of that name is forgotten: the history has a gap.
+    pub fn alloc(&mut self, id: BlockId, requested: Bytes, stream: u64, pool: PoolId) -> Outcome {
+        let Some(block) = self.request(id, requested.0, stream, pool) else {
+            return Outcome::OutOfMemory;
+        };
+        if let Some(lost) = self.live.insert(id, block) {
+            if !self.waiting.remove(&lost) {
+                self.let_go(lost);
+            }
+            self.complete_unnamed(lost);
+        }
+        Outcome::Address(self.blocks[block as usize].address)
+    }
+
+    fn request(&mut self, id: BlockId, requested: u64, stream: u64, owner: PoolId) -> Option<u32> {
+        if requested > LARGEST_REQUEST {
+            self.stats.num_ooms += 1;
+            return None;
+        }
+        let size = self.rules.round(requested);
+        let wanted = Wanted {
+            size,
+            segment: self.segment_for(size),
+            stream,
+            pool: self.pool_of(owner, size <= SMALL_REQUEST.0),
+        };
+        let Some(block) = self.find(&wanted).or_else(|| self.get_new(&wanted)) else {
+            self.stats.num_ooms += 1;
+            return None;
+        };
+        Some(self.hand_out(block, &wanted, requested, id))
+    }
+
+    fn pool_of(&mut self, owner: PoolId, small: bool) -> u32 {
+        let at = if owner.is_private() {
+            let next = u32::try_from(self.pools.len()).unwrap_or(NONE);
+            let private = self.private.entry(owner).or_insert(Private {
+                at: next,
+                released: false,
+            });
+            // Whoever allocates from it uses it again.
+            private.released = false;
+            if private.at == next {
+                self.pools.push(Pool::new(true, owner));
+                self.pools.push(Pool::new(false, owner));
+            }
+            private.at
+        } else {
+            0
+        };
+        at + u32::from(!small)
+    }
+
+    fn segment_for(&self, size: u64) -> u64 {
+        if size <= SMALL_REQUEST.0 {
+            SMALL_SEGMENT.0
+        } else if size < OWN_SEGMENT.0 {
+            self.rules.large_segment.0
+        } else {
+            size.div_ceil(GRANULE.0) * GRANULE.0
+        }
+    }
+
+    // --- free blocks
+
+    /// The smallest free block of the stream that is large enough, if the rules let it be used.
+    fn find(&mut self, wanted: &Wanted) -> Option<u32> {
+        let counts = self.collects_garbage();
+        let max_split = self.rules.max_split();
+        let pool = &mut self.pools[wanted.pool as usize];
+        pool.searches += u64::from(counts);
+        let blocks = &self.blocks;
+        let mut fitting = pool
+            .free
+            .range((wanted.stream, wanted.size, 0, 0, 0)..)
+            .take_while(|key| key.0 == wanted.stream);
+        let mut best = *fitting.next()?;
+        let expands = |key: &FreeKey| blocks[key.4 as usize].range != NONE;
+        if expands(&best) {
+            if self.rules.expandable {
+                // A block before a gap counts with the gap: better one that fills a hole than one that can grow.
+                let size = |key: &FreeKey| {
+                    let next = blocks[key.4 as usize].next;
+                    let gap = blocks.get(next as usize);
+                    let gap = gap.filter(|next| next.state == State::Unmapped);
+                    key.1 + gap.map_or(0, |gap| gap.size)
+                };
+                for next in fitting {
+                    if !(expands(&best) && size(next) < size(&best)) {
+                        break;
+                    }
+                    best = *next;
+                }
+            } else {
+                best = *fitting.find(|key| !expands(key))?;
+            }
+        }
+        let found = best.1;
+        let turned_away = if wanted.size < max_split {
+            found >= max_split
+        } else {
+            found >= wanted.size.saturating_add(self.rules.non_split_rounding.0)
+        };
+        if turned_away {
+            return None;
+        }
+        pool.free.remove(&best);
+        Some(best.4)
+    }
+
+    fn put_free(&mut self, at: u32) {
+        let key = self.free_key(at);
+        let block = &mut self.blocks[at as usize];
+        let pool = &mut self.pools[block.pool as usize];
+        block.state = State::Free;
+        block.since = pool.searches;
+        pool.free.insert(key);
+    }
+
+    fn take_free(&mut self, at: u32) {
+        let key = self.free_key(at);
+        let pool = self.block(at).pool;
+        self.pools[pool as usize].free.remove(&key);
+    }
+
+    fn free_key(&self, at: u32) -> FreeKey {
+        let block = self.block(at);
+        let age = match self.rules.ties() {
+            Ties::Address => 0,
+            Ties::Block | Ties::Segment => block.born,
+        };
+        (block.stream, block.size, age, block.address, at)
+    }
+
+    fn put_unmapped(&mut self, at: u32) {
+        let block = &mut self.blocks[at as usize];
+        block.state = State::Unmapped;
+        let key = (block.stream, block.address, at);
+        self.pools[block.pool as usize].unmapped.insert(key);
+    }
+
+    fn take_unmapped(&mut self, at: u32) {
+        let block = &self.blocks[at as usize];
+        let key = (block.stream, block.address, at);
+        self.pools[block.pool as usize].unmapped.remove(&key);
+    }
+
+    // --- blocks and their neighbours
+
+    fn new_block(&mut self, mut block: Block) -> u32 {
+        if block.born == 0 || self.rules.ties() == Ties::Block {
+            self.born += 1;
+            block.born = self.born;
+        }
+        if let Some(at) = self.vacant.pop() {
+            self.blocks[at as usize] = block;
+            return at;
+        }
+        self.blocks.push(block);
+        u32::try_from(self.blocks.len() - 1).unwrap_or(NONE)
+    }
+
+    fn forget(&mut self, at: u32) {
+        self.blocks[at as usize].state = State::Vacant;
+        self.vacant.push(at);
+    }
+
+    fn block(&self, at: u32) -> &Block {
+        &self.blocks[at as usize]
+    }
+
+    fn is_split(&self, at: u32) -> bool {
+        let block = self.block(at);
+        block.prev != NONE || block.next != NONE
+    }
+
+    /// Puts `at` between two blocks, either of which may be missing.
+    fn link(&mut self, before: u32, at: u32, after: u32) {
+        if before != NONE {
+            self.blocks[before as usize].next = at;
+        }
+        if after != NONE {
+            self.blocks[after as usize].prev = at;
+        }
+        let block = &mut self.blocks[at as usize];
+        block.prev = before;
+        block.next = after;
+    }
+
+    /// Takes the neighbour `other` into `at`, if it is of the same state; `at` itself is in no set. What was taken in.
+    fn merge(&mut self, at: u32, other: u32, state: State) -> u64 {
+        if other == NONE || self.block(other).state != state {
+            return 0;
+        }
+        if state == State::Free {
+            self.take_free(other);
+        } else {
+            self.take_unmapped(other);
+        }
+        let taken = *self.block(other);
+        let block = self.block(at);
+        let (before, after) = if block.prev == other {
+            (taken.prev, block.next)
+        } else {
+            (block.prev, taken.next)
+        };
+        let block = &mut self.blocks[at as usize];
+        block.address = block.address.min(taken.address);
+        block.size += taken.size;
+        self.link(before, at, after);
+        self.forget(other);
+        taken.size
+    }
+
+    /// Turns a free block that is in no set any more into the one that was asked for; the rest stays free.
+    fn hand_out(&mut self, found: u32, wanted: &Wanted, requested: u64, id: BlockId) -> u32 {
+        let whole = *self.block(found);
+        let was_split = self.is_split(found);
+        let counted = whole.range == NONE;
+        let rest = whole.size - wanted.size;
+        let at = if self.should_split(&whole, wanted.size) {
+            let at = self.new_block(Block {
+                size: wanted.size,
+                ..whole
+            });
+            self.link(whole.prev, at, found);
+            let remaining = &mut self.blocks[found as usize];
+            remaining.address += wanted.size;
+            remaining.size = rest;
+            self.put_free(found);
+            if counted && was_split {
+                self.stats.inactive_split.sub(wanted.size);
+            } else if counted {
+                self.stats.inactive_split.add(rest);
+            }
+            at
+        } else {
+            if counted && was_split {
+                self.stats.inactive_split.sub(whole.size);
+            }
+            found
+        };
+        let block = &mut self.blocks[at as usize];
+        block.state = State::Allocated;
+        block.requested = requested;
+        block.id = id;
+        let size = block.size;
+        self.stats.allocated.add(size);
+        self.stats.active.add(size);
+        self.stats.requested.add(requested);
+        at
+    }
+
+    fn should_split(&self, block: &Block, size: u64) -> bool {
+        let rest = block.size - size;
+        if self.pools[block.pool as usize].small || self.rules.expandable {
+            rest >= MIN_BLOCK.0
+        } else {
+            size < self.rules.max_split() && rest > SMALL_REQUEST.0
+        }
+    }
+
+    /// The program frees a block; other streams may still use it.
+    fn let_go(&mut self, at: u32) {
+        let block = &mut self.blocks[at as usize];
+        block.state = State::Waiting;
+        self.stats.allocated.sub(block.size);
+    }
+
+    /// Nothing uses the block any more.
+    fn complete(&mut self, at: u32) {
+        let id = self.block(at).id;
+        if self.live.get(&id) == Some(&at) {
+            self.live.remove(&id);
+        }
+        self.complete_unnamed(at);
+    }
+
+    fn complete_unnamed(&mut self, at: u32) {
+        let block = *self.block(at);
+        let taken = [block.prev, block.next].map(|other| self.merge(at, other, State::Free));
+        self.put_free(at);
+        if block.range == NONE {
+            let split = if self.is_split(at) {
+                self.block(at).size
+            } else {
+                0
+            };
+            // One change, so that a peak is never seen in between.
+            let before: u64 = taken.iter().sum();
+            if split >= before {
+                self.stats.inactive_split.add(split - before);
+            } else {
+                self.stats.inactive_split.sub(before - split);
+            }
+        }
+        self.stats.active.sub(block.size);
+        self.stats.requested.sub(block.requested);
+    }
+
+    // --- memory from the driver
+
+    /// Steps 3 and 4: from the driver, after giving back what can be given back.
+    fn get_new(&mut self, wanted: &Wanted) -> Option<u32> {
+        if self.collects_garbage() {
+            self.collect_garbage();
+        }
+        if let Some(block) = self.ask_driver(wanted) {
+            return Some(block);
+        }
+        if self.release_oversize(wanted)
+            && let Some(block) = self.ask_driver(wanted)
+        {
+            return Some(block);
+        }
+        // A graph that is captured may not wait for the device.
+        let private = self.pools[wanted.pool as usize].owner.is_private();
+        if private && self.rules.private_pools_capture() {
+            return None;
+        }
+        self.release_cached();
+        self.stats.num_alloc_retries += 1;
+        self.ask_driver(wanted)
+    }
+
+    fn ask_driver(&mut self, wanted: &Wanted) -> Option<u32> {
+        let more = self.stats.reserved.current.checked_add(wanted.segment)?;
+        if self.limit.is_some_and(|limit| more > limit) {
+            return None;
+        }
+        let private = self.pools[wanted.pool as usize].owner.is_private();
+        if self.rules.expandable && (!private || self.rules.private_pools_expand()) {
+            return self.expand(wanted);
+        }
+        let address = self.driver.alloc(wanted.segment)?;
+        self.stats.segments.add(1);
+        self.stats.reserved.add(wanted.segment);
+        Some(self.new_block(Block {
+            address,
+            size: wanted.segment,
+            requested: 0,
+            since: 0,
+            born: 0,
+            stream: wanted.stream,
+            id: 0,
+            prev: NONE,
+            next: NONE,
+            pool: wanted.pool,
+            range: NONE,
+            state: State::Free,
+        }))
+    }
+
+    fn expand(&mut self, wanted: &Wanted) -> Option<u32> {
+        let mut at = self.room(wanted)?;
+        if self.block(at).state == State::Unmapped {
+            let size = self.block(at).size.min(wanted.size);
+            if !self.map(at, size) {
+                return None;
+            }
+        }
+        while self.block(at).size < wanted.size {
+            let missing = wanted.size - self.block(at).size;
+            let next = self.block(at).next;
+            let size = self.block(next).size.min(missing);
+            if !self.map(next, size) {
+                return None;
+            }
+            at = next;
+        }
+        self.take_free(at);
+        Some(at)
+    }
+
+    /// The lowest place of the stream where free blocks and gaps together are large enough; a new range otherwise.
+    fn room(&mut self, wanted: &Wanted) -> Option<u32> {
+        let usable =
+            |at: u32| at != NONE && matches!(self.block(at).state, State::Free | State::Unmapped);
+        let pool = &self.pools[wanted.pool as usize];
+        let gaps = pool.unmapped.range((wanted.stream, 0, 0)..);
+        for &(_, _, gap) in gaps.take_while(|key| key.0 == wanted.stream) {
+            let before = self.block(gap).prev;
+            let start = if usable(before) { before } else { gap };
+            let mut size = 0;
+            let mut at = start;
+            while size < wanted.size && usable(at) {
+                size += self.block(at).size;
+                at = self.block(at).next;
+            }
+            if size >= wanted.size {
+                return Some(start);
+            }
+        }
+        let page = if pool.small {
+            SMALL_SEGMENT.0
+        } else {
+            self.rules.large_segment.0
+        };
+        let (address, size) = self.driver.reserve(page)?;
+        if size < wanted.size && self.rules.gives_short_ranges_back() {
+            return None;
+        }
+        let range = u32::try_from(self.ranges.len()).ok()?;
+        self.ranges.push(Range { address, page });
+        let at = self.new_block(Block {
+            address,
+            size,
+            requested: 0,
+            since: 0,
+            born: 0,
+            stream: wanted.stream,
+            id: 0,
+            prev: NONE,
+            next: NONE,
+            pool: wanted.pool,
+            range,
+            state: State::Unmapped,
+        });
+        self.put_unmapped(at);
+        Some(at)
+    }
+
+    /// Puts pages under the first `size` bytes of a gap: whole pages, or nothing.
+    fn map(&mut self, at: u32, size: u64) -> bool {
+        let gap = *self.block(at);
+        let page = self.ranges[gap.range as usize].page;
+        let size = size.div_ceil(page) * page;
+        if !self.driver.map(size) {
+            return false;
+        }
+        self.take_unmapped(at);
+        if size < gap.size {
+            let rest = self.new_block(Block {
+                address: gap.address + size,
+                size: gap.size - size,
+                ..gap
+            });
+            self.link(at, rest, gap.next);
+            self.put_unmapped(rest);
+            self.blocks[at as usize].size = size;
+        }
+        for other in [gap.prev, self.block(at).next] {
+            self.merge(at, other, State::Free);
+        }
+        self.put_free(at);
+        self.stats.reserved.add(size);
+        true
+    }
+
+    // --- memory back to the driver
+
+    /// Gives back all that nothing lives in: of the shared pools, and of private ones that were released.
+    fn release_cached(&mut self) {
+        for at in std::mem::take(&mut self.waiting) {
+            self.complete(at);
+        }
+        self.release_pool(1);
+        self.release_pool(0);
+        let released: Vec<u32> = self
+            .private
+            .values()
+            .filter(|p| p.released)
+            .map(|p| p.at)
+            .collect();
+        for at in released {
+            self.release_pool(at);
+            self.release_pool(at + 1);
+        }
+    }
+
+    fn release_pool(&mut self, pool: u32) {
+        let mut pages = Vec::new();
+        let mut segments = Vec::new();
+        for &(.., at) in &self.pools[pool as usize].free {
+            if self.block(at).range != NONE {
+                pages.push(at);
+            } else if !self.is_split(at) {
+                segments.push(at);
+            }
+        }
+        for at in segments {
+            self.release(at);
+        }
+        for at in pages {
+            self.unmap(at);
+        }
+    }
+
+    /// A whole free segment goes back.
+    fn release(&mut self, at: u32) {
+        let block = *self.block(at);
+        self.take_free(at);
+        self.driver.free_segment(block.address, block.size);
+        self.stats.segments.sub(1);
+        self.stats.reserved.sub(block.size);
+        self.forget(at);
+    }
+
+    /// The whole free pages of a free block go back.
+    fn unmap(&mut self, at: u32) {
+        let block = *self.block(at);
+        let range = self.ranges[block.range as usize];
+        let inside = |address: u64| address - range.address;
+        let start = range.address + inside(block.address).div_ceil(range.page) * range.page;
+        let end = range.address + inside(block.address + block.size) / range.page * range.page;
+        if start >= end {
+            return;
+        }
+        self.take_free(at);
+        let before = start - block.address;
+        if before > 0 {
+            let piece = self.new_block(Block {
+                size: before,
+                ..block
+            });
+            self.link(block.prev, piece, at);
+            self.put_free(piece);
+        }
+        let after = block.address + block.size - end;
+        if after > 0 {
+            let piece = self.new_block(Block {
+                address: end,
+                size: after,
+                ..block
+            });
+            self.link(at, piece, block.next);
+            self.put_free(piece);
+        }
+        let gap = &mut self.blocks[at as usize];
+        gap.address = start;
+        gap.size = end - start;
+        for other in [self.block(at).prev, self.block(at).next] {
+            self.merge(at, other, State::Unmapped);
+        }
+        self.put_unmapped(at);
+        self.driver.unmap(end - start);
+        self.stats.reserved.sub(end - start);
+        if !self.is_split(at) {
+            self.take_unmapped(at);
+            self.forget(at);
+        }
+    }
+
+    /// With `max_split_size`: one block that is never split and would do, or several that together would. Whether the
+    /// driver should be asked again.
+    fn release_oversize(&mut self, wanted: &Wanted) -> bool {
+        let max_split = self.rules.max_split();
+        if max_split == u64::MAX {
+            return false;
+        }
+        let needed = wanted.size.max(max_split);
+        let free = &self.pools[wanted.pool as usize].free;
+        let from = (wanted.stream, needed, 0, 0, 0);
+        let expands = |key: &FreeKey| self.block(key.4).range != NONE;
+        if let Some(key) = free.range(from..).next()
+            && key.0 == wanted.stream
+            && !expands(key)
+        {
+            let at = key.4;
+            self.release(at);
+            return true;
+        }
+        let mut released = 0;
+        let mut chosen = Vec::new();
+        for key in free.range(..from).rev() {
+            if released >= needed || key.1 < max_split || key.0 != wanted.stream {
+                break;
+            }
+            if !expands(key) {
+                released += key.1;
+                chosen.push(key.4);
+            }
+        }
+        for at in chosen {
+            self.release(at);
+        }
+        released >= needed
+    }
+
+    // --- garbage collection
+
+    /// PyTorch heeds `garbage_collection_threshold` only where a fraction of the card was set.
+    fn collects_garbage(&self) -> bool {
+        self.limit.is_some() && self.rules.garbage_collection_threshold > 0.0
+    }
+
+    /// Gives whole free segments of the large pool back, those above the mean age first, until what is reserved is
+    /// below the threshold.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    fn collect_garbage(&mut self) {
+        let limit = self.limit.unwrap_or(u64::MAX) as f64;
+        let threshold = (self.rules.garbage_collection_threshold * limit) as u64;
+        let reserved = self.stats.reserved.current;
+        if reserved <= threshold {
+            return;
+        }
+        let target = reserved - threshold;
+        let pool = &self.pools[1];
+        let age = |at: u32| pool.searches - self.block(at).since;
+        let mut candidates: Vec<(u32, u64)> = pool
+            .free
+            .iter()
+            .map(|key| key.4)
+            .filter(|&at| self.block(at).range == NONE && !self.is_split(at))
+            .map(|at| (at, age(at)))
+            .collect();
+        let mut total: u64 = candidates.iter().map(|(_, age)| age).sum();
+        let mut reclaimed = 0;
+        while reclaimed < target && !candidates.is_empty() {
+            let mean = total as f64 / candidates.len() as f64;
+            let (old, young): (Vec<_>, Vec<_>) =
+                candidates.iter().partition(|&&(_, age)| age as f64 >= mean);
+            if old.is_empty() {
+                return;
+            }
+            for (at, age) in old {
+                total -= age;
+                reclaimed += self.block(at).size;
+                self.release(at);
+            }
+            candidates = young;
+        }
+    }
+
+    // --- to look at
+
+    /// Every segment and block, by address, as `torch.cuda.memory_snapshot()` lists them: of an expandable range, each
+    /// mapped stretch.
+    pub fn segments(&self) -> Vec<pool::Segment> {
+        let mut segments: Vec<pool::Segment> = (0..u32::try_from(self.blocks.len())
+            .unwrap_or(NONE))
+            .filter(|&at| self.is_head(at))
+            .map(|at| self.segment(at))
+            .collect();
+        segments.sort_by_key(|segment| segment.address);
+        segments
+    }
+
+    fn is_head(&self, at: u32) -> bool {
+        let block = self.block(at);
+        let is_there = !matches!(block.state, State::Unmapped | State::Vacant);
+        is_there && (block.prev == NONE || self.block(block.prev).state == State::Unmapped)
+    }
+
+    fn segment(&self, head: u32) -> pool::Segment {
+        let first = self.block(head);
+        let pool = &self.pools[first.pool as usize];
+        let mut blocks = Vec::new();
+        let mut at = head;
+        while at != NONE && self.block(at).state != State::Unmapped {
+            let block = self.block(at);
+            let (state, requested) = match block.state {
+                State::Allocated => (BlockState::Allocated, Some(Bytes(block.requested))),
+                State::Waiting => (BlockState::Active, Some(Bytes(block.requested))),
+                _ => (BlockState::Free, None),
+            };
+            blocks.push(pool::Block {
+                address: block.address,
+                size: Bytes(block.size),
+                requested,
+                state,
+            });
+            at = block.next;
+        }
+        pool::Segment {
+            address: first.address,
+            size: Bytes(blocks.iter().map(|block| block.size.0).sum()),
+            pool: match (pool.owner.is_private(), pool.small) {
+                (true, _) => PoolKind::Private,
+                (false, true) => PoolKind::Small,
+                (false, false) => PoolKind::Large,
+            },
+            stream: first.stream,
+            expandable: first.range != NONE,
+            blocks,
+        }
+    }
+}
