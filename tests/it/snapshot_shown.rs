@@ -127,7 +127,7 @@ fn enter_in_time_shows_who_held_what_then_and_esc_the_end_again() {
         "{at_end}"
     );
     assert!(!at_end.contains("logits"), "{at_end}");
-    assert!(matches!(shown.key(KeyCode::Char('q')), Outcome::Leave));
+    assert!(matches!(shown.key(KeyCode::Char('q')), Outcome::Close));
 }
 
 #[test]
