@@ -4,7 +4,7 @@
 //! change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`) or set the variable itself
 //! before it imports torch: neither can be seen, so what is not said here is not known, rather than off.
 
-use super::rules::{Roundup, Torch};
+use super::rules::{NEWEST, Roundup, Torch};
 use crate::model::spelling::instead_of;
 use crate::model::units::Bytes;
 
@@ -43,9 +43,6 @@ const OPTIONS: &[(&str, Torch)] = &[
     ("expandable_segments_reserve", (2, 15)),
     ("expandable_segments_reserve_by_class", (2, 15)),
 ];
-
-/// How the options are read where the release is not known.
-const NEWEST: Torch = (2, 15);
 
 impl Config {
     /// Never fails: an option that is not understood is left out.

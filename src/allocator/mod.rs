@@ -13,6 +13,7 @@ pub mod model;
 pub mod rules;
 pub mod trace;
 pub mod warnings;
+pub mod whatif;
 
 use crate::model::units::Bytes;
 

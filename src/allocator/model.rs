@@ -32,7 +32,7 @@ const NONE: u32 = u32::MAX;
 const LARGEST_REQUEST: u64 = 1 << 60;
 
 /// One device's allocator under one set of rules.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     rules: Rules,
     /// What may be reserved, where a fraction of the card was set.
@@ -92,7 +92,7 @@ pub enum Outcome {
     OutOfMemory,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Block {
     address: u64,
     size: u64,
@@ -126,7 +126,7 @@ enum State {
 /// [`Ties`]), address.
 type FreeKey = (u64, u64, u64, u64, u32);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Pool {
     small: bool,
     owner: PoolId,
@@ -150,7 +150,7 @@ impl Pool {
 }
 
 /// A graph's or a `MemPool`'s own pools.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Private {
     /// Where its small pool stands in `pools`; the large one follows.
     at: u32,
@@ -159,7 +159,7 @@ struct Private {
 }
 
 /// Address space of one stream and pool, a little more than the card, in which pages are mapped as they are needed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     address: u64,
     page: u64,

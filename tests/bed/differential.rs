@@ -52,6 +52,7 @@ const SETTINGS: &[Setting] = &[
     setting("max_split_size_mb:512", 0),
     limited("garbage_collection_threshold:0.6", 0.9, 0),
     limited("garbage_collection_threshold:0.2", 0.5, 0),
+    limited("garbage_collection_threshold:0.3", 1.0, 0),
     limited(
         "garbage_collection_threshold:0.7,max_split_size_mb:128",
         0.8,
