@@ -70,6 +70,9 @@ impl Config {
                     instead_of(key, names)
                 ));
             };
+            if key == "backend" && value != "native" {
+                return Err(format!("`{value}` keeps no segments: only PyTorch's own allocator is played"));
+            }
             if torch < *since {
                 return Err(format!(
                     "`{key}` came with torch {}.{}, and this is {}.{}",

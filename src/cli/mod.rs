@@ -24,6 +24,7 @@ mod run;
 mod settings;
 mod targets;
 mod top;
+mod whatif;
 
 use clap::{Parser, Subcommand};
 use color_eyre::Result;
@@ -56,6 +57,8 @@ enum Command {
     Demo,
     /// Show what PyTorch's allocator of a running process holds
     Allocator(allocator::Args),
+    /// What the same allocations would have reserved under other settings of PyTorch's allocator
+    Whatif(whatif::Args),
     /// Run a command as if typed; when it fails, say what went wrong and what to change
     Run(run::Args),
     /// The Python hook, for programs that are not started by `gputop run`
@@ -101,6 +104,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Generate(args)) => generate::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
+        Some(Command::Whatif(args)) => whatif::run(args),
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),

@@ -37,6 +37,7 @@ use self::leftovers::{Leftover, Leftovers};
 use self::local::OpenGpus;
 use self::stat::StatBuffer;
 use self::user::UserNames;
+pub use self::environment::alloc_conf_of;
 use self::watched::{Refreshed, Watched};
 use super::clock::boot_moment;
 use crate::model::host::PidNamespace;
