@@ -71,7 +71,9 @@ impl Config {
                 ));
             };
             if key == "backend" && value != "native" {
-                return Err(format!("`{value}` keeps no segments: only PyTorch's own allocator is played"));
+                return Err(format!(
+                    "`{value}` keeps no segments: only PyTorch's own allocator is played"
+                ));
             }
             if torch < *since {
                 return Err(format!(

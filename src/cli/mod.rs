@@ -22,8 +22,10 @@ mod record;
 mod replay;
 mod run;
 mod settings;
+mod snapshot;
 mod targets;
 mod top;
+mod unpacked;
 mod whatif;
 
 use clap::{Parser, Subcommand};
@@ -57,6 +59,8 @@ enum Command {
     Demo,
     /// Show what PyTorch's allocator of a running process holds
     Allocator(allocator::Args),
+    /// Show a memory snapshot of PyTorch: map, history, who holds what
+    Snapshot(snapshot::Args),
     /// What the same allocations would have reserved under other settings of PyTorch's allocator
     Whatif(whatif::Args),
     /// Run a command as if typed; when it fails, say what went wrong and what to change
@@ -104,6 +108,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Generate(args)) => generate::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),
+        Some(Command::Snapshot(args)) => snapshot::run(args, || Ok(settings(None)?)),
         Some(Command::Whatif(args)) => whatif::run(args),
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         Some(Command::Hook(args)) => hook::run(args),

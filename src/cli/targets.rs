@@ -6,6 +6,9 @@ use crate::model::spelling::nearest;
 
 /// Why `word` is not taken.
 pub fn refuse(word: &str, subcommands: &[String]) -> String {
+    if Path::new(word).exists() && word.ends_with(".pickle") {
+        return format!("`{word}` is a file; `gputop snapshot {word}` opens a memory snapshot");
+    }
     if Path::new(word).exists() {
         return format!("`{word}` is a file; `gputop replay {word}` plays it if it is a recording");
     }

@@ -92,7 +92,9 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     traces.retain(|trace| !(trace.ops.is_empty() && trace.start.is_empty()));
     if traces.is_empty() {
-        let on = args.device.map_or(String::new(), |n| format!(" on device {n}"));
+        let on = args
+            .device
+            .map_or(String::new(), |n| format!(" on device {n}"));
         say(&format!("gputop: {name}: nothing was allocated{on}\n"));
         return Ok(1);
     }
@@ -128,7 +130,11 @@ fn play(trace: &Trace, args: &Args) -> Result<Device> {
             room.card
         );
     }
-    let settings = settings(args, trace.recorded.conf.as_deref(), torch.unwrap_or(NEWEST))?;
+    let settings = settings(
+        args,
+        trace.recorded.conf.as_deref(),
+        torch.unwrap_or(NEWEST),
+    )?;
     let played = settings.into_iter().map(|setting| {
         let outlook = replay(trace, &setting.rules, room);
         Played {
@@ -159,14 +165,15 @@ fn play(trace: &Trace, args: &Args) -> Result<Device> {
 impl Setting {
     /// Why an option of it changes nothing.
     fn no_effect(&self) -> Option<&'static str> {
-        (self.rules.garbage_collection_threshold > 0.0
-            && self.rules.limit(Bytes::gib(1)).is_none())
-        .then_some("garbage_collection_threshold does nothing without a memory fraction below 1")
+        (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
+            .then_some(
+                "garbage_collection_threshold does nothing without a memory fraction below 1",
+            )
     }
 }
 
 fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Setting>> {
-    let setting = |name, conf: &str| {
+    let setting = |name, conf: &str| -> Result<Setting> {
         Ok(Setting {
             name,
             conf: conf.trim().to_owned(),
@@ -184,7 +191,11 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
     }
     if !args.conf.is_empty() {
         for conf in &args.conf {
-            let name = if conf.trim().is_empty() { "default" } else { "" };
+            let name = if conf.trim().is_empty() {
+                "default"
+            } else {
+                ""
+            };
             all.push(setting(name, conf)?);
         }
         return Ok(all);
@@ -200,7 +211,8 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
 }
 
 fn config(conf: &str, torch: Torch) -> Result<Config> {
-    Config::read(conf, torch).map_err(|why| eyre!("--conf {}: {why}", visible(conf.as_bytes(), 200)))
+    Config::read(conf, torch)
+        .map_err(|why| eyre!("--conf {}: {why}", visible(conf.as_bytes(), 200)))
 }
 
 fn of_file(path: &str) -> Result<Vec<Trace>> {
@@ -260,7 +272,10 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
 
 /// `(2, 15)` of `torch 2.13 to 2.15`: a layout tells a few releases at most.
 fn last_version(library: &str) -> Option<Torch> {
-    library.split(' ').rev().find_map(|word| torch_argument(word).ok())
+    library
+        .split(' ')
+        .rev()
+        .find_map(|word| torch_argument(word).ok())
 }
 
 fn torch_argument(text: &str) -> Result<Torch, String> {

@@ -9,6 +9,7 @@
 //! ```
 
 use super::text::{Flow, Line};
+use crate::model::stack::is_users_file;
 
 /// A traceback longer than this is read from its end.
 const MAX_LINES: usize = 400;
@@ -27,18 +28,7 @@ impl Frame {
     /// Not in an installed package or in Python itself.
     #[must_use]
     pub fn is_users(&self) -> bool {
-        let libraries = [
-            "site-packages",
-            "dist-packages",
-            "/lib/python",
-            "\\lib\\",
-            "<frozen",
-            "<string>",
-            "/torch/",
-            "importlib",
-            ".pyx",
-        ];
-        !libraries.iter().any(|l| self.file.contains(l))
+        is_users_file(&self.file)
     }
 }
 

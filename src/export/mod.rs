@@ -4,4 +4,5 @@ pub mod cards;
 pub mod csv;
 pub mod explanation;
 pub mod line;
+pub mod snapshot;
 pub mod table;

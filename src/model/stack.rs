@@ -72,7 +72,36 @@ impl PythonStack {
     }
 }
 
+/// What is in the path of a library's file: Python's own, and packages that were installed.
+const LIBRARIES: &[&str] = &[
+    "site-packages",
+    "dist-packages",
+    "/lib/python",
+    "\\lib\\",
+    "<frozen",
+    "<string>",
+    "/torch/",
+    "importlib",
+    ".pyx",
+];
+/// Those of C++, which torch names beside Python's.
+const COMPILED: &[&str] = &[
+    ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".S", ".so",
+];
+
+/// A file is the user's own: not in an installed package or in Python itself.
+pub fn is_users_file(file: &str) -> bool {
+    !LIBRARIES.iter().any(|library| file.contains(library))
+}
+
 impl StackFrame {
+    /// Of the user's own Python.
+    pub fn is_users(&self) -> bool {
+        let is_named = !matches!(&*self.file, "" | "??");
+        let is_compiled = COMPILED.iter().any(|end| self.file.ends_with(end));
+        is_named && !is_compiled && is_users_file(&self.file)
+    }
+
     /// The last part of the path.
     pub fn file_name(&self) -> &str {
         self.file.rsplit('/').next().unwrap_or(&self.file)

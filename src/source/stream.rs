@@ -120,6 +120,11 @@ pub struct Source {
 }
 
 impl Source {
+    /// One that has ended already: for a screen that needs none.
+    pub fn silent() -> Self {
+        stream().2
+    }
+
     /// The next update; `None` when the source has ended. Safe to cancel: an update is taken or stays.
     pub async fn next(&mut self) -> Option<Update> {
         loop {

@@ -166,13 +166,13 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::NextError,
         "next_error",
         "next error",
-        "In a log: go to the next line with an error",
+        "In a log: go to the next line with an error; in a snapshot to the next request that failed",
     ),
     def(
         Action::PreviousError,
         "previous_error",
         "previous error",
-        "In a log: go to the line with an error before",
+        "In a log: go to the line with an error before; in a snapshot to the failed request before",
     ),
     def(
         Action::Watch,
@@ -215,7 +215,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Filter,
         "filter",
         "filter",
-        "Show only processes that match: a text, user:me, gpu:0, vram>10g, -state:dead; FILTER below lists all",
+        "Show only processes that match: a text, user:me, gpu:0, vram>10g, -state:dead; FILTER below lists all. In a snapshot: only stacks with that text",
     ),
     def(
         Action::Signal,
@@ -239,7 +239,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Tag,
         "tag",
         "tag",
-        "Tag the process or the group under the cursor, or take the tag away",
+        "Tag the process or the group under the cursor, or take the tag away; in a snapshot, mark the moment",
     ),
     def(Action::Untag, "untag", "untag", "Take all tags away"),
     def(

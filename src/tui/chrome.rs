@@ -123,6 +123,16 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
     );
 }
 
+/// The same line where there is no host: of a file.
+pub fn headline(app: &App, text: &str, area: Rect, buffer: &mut Buffer) {
+    let line = Rect {
+        x: area.x + 1,
+        width: area.width.saturating_sub(2),
+        ..area
+    };
+    put_line(buffer, line, text, Role::Title, &app.theme);
+}
+
 pub fn interval_words(interval: Millis) -> String {
     match interval.0 {
         ms if ms % 1_000 == 0 => format!("{}s", ms / 1_000),

@@ -54,6 +54,7 @@ use self::app::App;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
 use self::errands::Errands;
 use self::incidents::{Desk, Known};
+use self::screens::Screen;
 use self::terminal::Terminal;
 use self::view::{Outcome, View};
 use crate::model::document::Document;
@@ -100,7 +101,21 @@ enum Wake {
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn run(
+pub async fn run(app: App, source: Source, outside: Outside, desk: Desk) -> io::Result<Left> {
+    run_view(View::default(), app, source, outside, desk).await
+}
+
+/// Shows one screen, which needs no source, until the user leaves.
+///
+/// # Errors
+/// When standard output is no terminal.
+pub async fn show(screen: Box<dyn Screen>, app: App, outside: Outside) -> io::Result<Left> {
+    let desk = Desk::unserved();
+    run_view(View::alone(screen), app, Source::silent(), outside, desk).await
+}
+
+async fn run_view(
+    mut view: View,
     mut app: App,
     mut source: Source,
     outside: Outside,
@@ -109,7 +124,6 @@ pub async fn run(
     let mut signals = Signals::listen()?;
     let mut terminal = Terminal::enter(app.mouse)?;
     let mut keys = EventStream::new();
-    let mut view = View::default();
     let mut errands = Errands::default();
     let mut last_draw = Instant::now() - LEAST_PAUSE;
     let (mut pause, mut dirty) = (LEAST_PAUSE, true);

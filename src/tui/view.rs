@@ -70,6 +70,11 @@ impl View {
         view
     }
 
+    /// A screen that nothing lies below.
+    pub fn alone(screen: Box<dyn Screen>) -> Self {
+        Self::new(screen)
+    }
+
     fn new(screen: Box<dyn Screen>) -> Self {
         Self {
             stack: vec![screen],
@@ -99,6 +104,15 @@ impl View {
             let mut requests = Vec::from_iter(self.after(after));
             requests.extend(self.follow(app));
             return (Outcome::Stay, requests);
+        }
+        if !is_for_the_program(key, action)
+            && self.overlay.is_none()
+            && self
+                .stack
+                .last_mut()
+                .is_some_and(|screen| screen.type_key(key))
+        {
+            return (Outcome::Stay, Vec::new());
         }
         let Some(action) = action else {
             return (Outcome::Stay, Vec::new());
@@ -434,8 +448,11 @@ impl View {
     /// The lines around a screen.
     fn surround(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         let header = self.header_rows(area);
-        if header > 0 {
-            chrome::header(app, Rect { height: 1, ..area }, buffer);
+        let line = Rect { height: 1, ..area };
+        match self.stack.first().and_then(|screen| screen.headline()) {
+            _ if header == 0 => {}
+            Some(text) => chrome::headline(app, &text, line, buffer),
+            None => chrome::header(app, line, buffer),
         }
         if !is_small(area) {
             let below = Rect {

@@ -50,6 +50,11 @@ const RULES: &[Rule] = &[
         place: "collect",
         may: &["model"],
     },
+    // Snapshot files: bytes to plain data, and to histories of the allocator's model.
+    Rule {
+        place: "snapshot",
+        may: &["model", "allocator"],
+    },
     // Text to incidents: pure.
     Rule {
         place: "diagnose",
@@ -59,6 +64,11 @@ const RULES: &[Rule] = &[
     Rule {
         place: "export/cards",
         may: &["export", "model", "diagnose"],
+    },
+    // What is printed of a snapshot.
+    Rule {
+        place: "export/snapshot",
+        may: &["export", "model", "allocator", "snapshot"],
     },
     // A table is drawn by what draws the screen.
     Rule {
@@ -93,8 +103,10 @@ const RULES: &[Rule] = &[
         place: "tui",
         may: &[
             "allocator",
-            // An incident reads the same wherever it is shown.
+            // An incident reads the same wherever it is shown, and so do the figures of a snapshot.
             "export::explanation",
+            "export::snapshot",
+            "snapshot",
             "model",
             "source::stream",
             "source::Update",
@@ -116,6 +128,7 @@ const RULES: &[Rule] = &[
             "incidents",
             "model",
             "run",
+            "snapshot",
             "source",
             "tui",
             "watch",

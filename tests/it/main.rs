@@ -66,6 +66,8 @@ mod run_explained;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;
+mod snapshot;
+mod snapshot_shown;
 mod stage;
 #[cfg(target_os = "linux")]
 mod tables;

@@ -1,10 +1,11 @@
 //! Where logs come from: files, directories, packed files, standard input.
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use super::progress::Progress;
+use crate::cli::unpacked::unpacked;
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
@@ -14,8 +15,6 @@ const PIECE: usize = 1 << 20;
 const MAX_FILES: usize = 4096;
 /// How deep a directory is looked through: torchrun writes `RUN/attempt_0/3/stderr.log`.
 const MAX_DEPTH: usize = 4;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// The logs below `path`, read, and a sentence about each that could not be.
 pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>) {
@@ -99,25 +98,6 @@ fn feed(
             Err(error) => return Err(error),
         }
     }
-}
-
-/// The text behind `input`, by how it begins and not by its name: a log may be called anything.
-fn unpacked<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
-    let mut head = Vec::new();
-    input.by_ref().take(4).read_to_end(&mut head)?;
-    let whole = io::Cursor::new(head.clone()).chain(input);
-    Ok(if head.starts_with(&GZIP) {
-        Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(
-            PIECE, whole,
-        )))
-    } else if head.starts_with(&ZSTD) {
-        let mut decoder = zstd::stream::read::Decoder::new(whole)?;
-        // As large a window as gputop's own recordings have; a larger one would cost memory for a log of any size.
-        decoder.window_log_max(27)?;
-        Box::new(decoder)
-    } else {
-        Box::new(whole)
-    })
 }
 
 /// The regular files below a directory, in the order of their names; links are not followed.

@@ -182,8 +182,7 @@ impl Device {
         let (now, then) = (first.outlook.peak_reserved, best.outlook.peak_reserved);
         let name = best.title();
         if first.outlook.fits() {
-            return (then < now)
-                .then(|| format!("{name}: peak reserved {then} instead of {now}"));
+            return (then < now).then(|| format!("{name}: peak reserved {then} instead of {now}"));
         }
         if best.outlook.fits() {
             return Some(format!("{name}: fits, with a peak of {then} reserved"));
@@ -236,16 +235,29 @@ impl Played {
             outlook.peak_allocated.to_string(),
             outlook.idle_at_peak.to_string(),
             outlook.num_alloc_retries,
-            outlook.oom.map_or_else(|| "-".into(), |oom| oom.operation.to_string()),
+            outlook
+                .oom
+                .map_or_else(|| "-".into(), |oom| oom.operation.to_string()),
             self.title()
         )
     }
 
     fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
-        if let Some(Oom { requested, recorded, .. }) = self.outlook.oom {
-            let as_recorded = if recorded { ", as in the recording" } else { "" };
-            remarks.push(format!("out of memory at a request of {requested}{as_recorded}"));
+        if let Some(Oom {
+            requested,
+            recorded,
+            ..
+        }) = self.outlook.oom
+        {
+            let as_recorded = if recorded {
+                ", as in the recording"
+            } else {
+                ""
+            };
+            remarks.push(format!(
+                "out of memory at a request of {requested}{as_recorded}"
+            ));
         }
         if let (Some(want), Some(wanted)) = (want, self.wanted) {
             let verb = if wanted { "fits" } else { "does not fit" };

@@ -33,11 +33,11 @@ pub use self::signal::send as send_signal;
 
 use self::access::Access;
 use self::container::{Containers, Files};
+pub use self::environment::alloc_conf_of;
 use self::leftovers::{Leftover, Leftovers};
 use self::local::OpenGpus;
 use self::stat::StatBuffer;
 use self::user::UserNames;
-pub use self::environment::alloc_conf_of;
 use self::watched::{Refreshed, Watched};
 use super::clock::boot_moment;
 use crate::model::host::PidNamespace;

@@ -10,11 +10,13 @@ pub mod memory;
 pub mod overview;
 pub mod process;
 pub mod process_table;
+pub mod snapshot;
 pub mod strip;
 pub mod unread;
 
 use std::sync::Arc;
 
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
@@ -33,6 +35,16 @@ pub trait Screen {
 
     /// What an action does here. Actions that mean the same everywhere never arrive.
     fn act(&mut self, action: Action, app: &App) -> Step;
+
+    /// A key while a line is typed here: true when it was taken. What it cannot take is an action.
+    fn type_key(&mut self, _key: KeyEvent) -> bool {
+        false
+    }
+
+    /// What it is about, where that is no host: stands in place of the host's headline.
+    fn headline(&self) -> Option<String> {
+        None
+    }
 
     /// Called when the app has changed: to keep the cursor on what it was on.
     fn follow(&mut self, _app: &App) {}
@@ -136,6 +148,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &unread::DEF,
     &incident::DEF,
     &incidents::DEF,
+    &snapshot::DEF,
 ];
 
 /// Below this the overview is a strip, and there is no footer.

@@ -103,31 +103,43 @@ impl PoolChart<'_> {
             .unwrap_or_default()
     }
 
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss
-    )]
     fn columns(&self, plot: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let full = f32::from(plot.height) * 8.0;
-        let top = (self.top.0 as f32).max(1.0);
-        let eighths = |value: f32| ((value / top).clamp(0.0, 1.0) * full).round() as u32;
         let allocated = self.window(PoolMetric::Allocated, plot.width);
         let reserved = self.window(PoolMetric::Reserved, plot.width);
-        for ((x, allocated), reserved) in (plot.left()..).zip(&allocated).zip(&reserved) {
-            let (Some(Span(low, high)), Some(Span(_, reserved))) = (allocated, reserved) else {
-                continue;
-            };
-            let edges = Edges {
-                low: eighths(*low),
-                high: eighths(*high),
-                reserved: eighths(*reserved),
-            };
-            for row in 0..plot.height {
-                let (glyph, role) = edges.cell(u32::from(row) * 8, theme);
-                let y = plot.bottom() - 1 - row;
-                put(buffer, x, y, glyph, 1, theme.style(role));
-            }
+        columns(&allocated, &reserved, self.top, plot, buffer, theme);
+    }
+}
+
+/// Draws tensors and the cache above them, in bytes a column, into `plot`, whose top edge is `top`.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss
+)]
+pub fn columns(
+    allocated: &[Option<Span>],
+    reserved: &[Option<Span>],
+    top: Bytes,
+    plot: Rect,
+    buffer: &mut Buffer,
+    theme: &Theme,
+) {
+    let full = f32::from(plot.height) * 8.0;
+    let top = (top.0 as f32).max(1.0);
+    let eighths = |value: f32| ((value / top).clamp(0.0, 1.0) * full).round() as u32;
+    for ((x, allocated), reserved) in (plot.left()..plot.right()).zip(allocated).zip(reserved) {
+        let (Some(Span(low, high)), Some(Span(_, reserved))) = (allocated, reserved) else {
+            continue;
+        };
+        let edges = Edges {
+            low: eighths(*low),
+            high: eighths(*high),
+            reserved: eighths(*reserved),
+        };
+        for row in 0..plot.height {
+            let (glyph, role) = edges.cell(u32::from(row) * 8, theme);
+            let y = plot.bottom() - 1 - row;
+            put(buffer, x, y, glyph, 1, theme.style(role));
         }
     }
 }

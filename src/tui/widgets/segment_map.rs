@@ -90,6 +90,34 @@ pub struct Under<'m> {
     pub blocks: &'m [Block],
 }
 
+impl Under<'_> {
+    /// `7f2a00000000 20.0M large stream 0 +4.0M: # 2.0M = 6.0M and 3 more`
+    pub fn words(&self, most: usize, theme: &Theme) -> String {
+        let segment = self.segment;
+        let kind = if segment.expandable {
+            " expandable"
+        } else {
+            ""
+        };
+        let mut text = format!(
+            "{:x} {}{kind} {} stream {} +{}:",
+            segment.address,
+            segment.size.short(),
+            pool_words(segment.pool),
+            stream_words(segment.stream),
+            Bytes(self.from).short()
+        );
+        for block in self.blocks.iter().take(most) {
+            let fill = Fill::of(block.state);
+            text.push_str(&format!(" {} {}", fill.glyph(theme), block.size.short()));
+        }
+        if self.blocks.len() > most {
+            text.push_str(&format!(" and {} more", self.blocks.len() - most));
+        }
+        text
+    }
+}
+
 /// Cells are powers of two between these.
 const LEAST_CELL: u32 = 16;
 const MOST_CELL: u32 = 36;
@@ -219,6 +247,27 @@ impl SegmentLayout {
             to,
             blocks: segment.blocks.get(first..last).unwrap_or(&[]),
         })
+    }
+
+    /// `cell 16 MiB, rows = segments, large first`
+    pub fn title(&self, exact: bool, width: u16) -> String {
+        let cell = self.cell.to_string();
+        let cell = cell
+            .strip_suffix(".00 MiB")
+            .map_or_else(|| self.cell.short(), |whole| format!("{whole} MiB"));
+        let wide = if width >= 60 {
+            ", rows = segments, large first"
+        } else if width >= 40 {
+            ", rows = segments"
+        } else {
+            ""
+        };
+        let exact = if exact {
+            ""
+        } else {
+            "; approximate: it changed while read"
+        };
+        format!("cell {cell}{wide}{exact}")
     }
 
     /// Draws the rows from `offset` on. `cursor` is marked when it is in sight.

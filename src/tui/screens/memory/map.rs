@@ -7,7 +7,7 @@ use super::read::Read;
 use super::{Pane, Shown};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put;
-use crate::tui::widgets::segment_map::{self, SegmentLayout};
+use crate::tui::widgets::segment_map;
 use crate::tui::widgets::table::scrolled;
 
 impl Shown<'_> {
@@ -21,7 +21,7 @@ impl Shown<'_> {
         };
         let layout = read.layout(segment_map::cells_per_row(cells), usize::from(cells.height));
         let cursor = layout.nearest(self.screen.cursor);
-        let title = map_title(&layout, read, area.width);
+        let title = layout.title(read.map.exact, area.width);
         put(
             buffer,
             area.x,
@@ -46,24 +46,4 @@ impl Shown<'_> {
             self.under(read, &layout, cursor, under, buffer);
         }
     }
-}
-
-fn map_title(layout: &SegmentLayout, read: &Read, width: u16) -> String {
-    let cell = layout.cell.to_string();
-    let cell = cell
-        .strip_suffix(".00 MiB")
-        .map_or_else(|| layout.cell.short(), |whole| format!("{whole} MiB"));
-    let wide = if width >= 60 {
-        ", rows = segments, large first"
-    } else if width >= 40 {
-        ", rows = segments"
-    } else {
-        ""
-    };
-    let exact = if read.map.exact {
-        ""
-    } else {
-        "; approximate: it changed while read"
-    };
-    format!("cell {cell}{wide}{exact}")
 }

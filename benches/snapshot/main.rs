@@ -1,0 +1,74 @@
+//! How fast a memory snapshot opens, and what it takes: reading and everything that a screen needs.
+//!
+//! `cargo bench --bench snapshot [-- FILE…]`; without files it makes some (python3), of 100 and of 580 MB (10 million events).
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use gputop::snapshot::{self, Study};
+
+/// Events, and in how many seconds the file of them must open.
+const MADE: [(u64, f64); 2] = [(1_750_000, 1.0), (10_000_000, 5.0)];
+
+fn main() {
+    // What cargo passes to every bench.
+    let named = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench");
+    let files: Vec<(PathBuf, Option<f64>)> = match named.collect::<Vec<_>>() {
+        none if none.is_empty() => MADE
+            .iter()
+            .map(|&(n, most)| (made(n), Some(most)))
+            .collect(),
+        named => named.iter().map(|file| (file.into(), None)).collect(),
+    };
+    for (file, most) in files {
+        let took = open(&file);
+        if let Some(most) = most {
+            assert!(took.as_secs_f64() <= most, "it took longer than {most} s");
+        }
+    }
+}
+
+fn made(events: u64) -> PathBuf {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("snapshot-{events}.pickle"));
+    if !file.exists() {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/snapshot/make.py");
+        let mut python = Command::new("python3");
+        python.arg(script).arg(&file).arg(events.to_string());
+        assert!(python.status().unwrap().success());
+    }
+    file
+}
+
+fn open(file: &Path) -> Duration {
+    let size = file.metadata().unwrap().len();
+    let start = Instant::now();
+    let snapshot = snapshot::read(File::open(file).unwrap()).unwrap();
+    let read = start.elapsed();
+    let mut events = 0;
+    for device in &snapshot.devices {
+        events += device.events.len();
+        let study = Study::of(device);
+        study.by_stack(device);
+        study.history.growth(device, 0, device.events.len());
+    }
+    let all = start.elapsed();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap();
+    println!(
+        "{}: {} MB, {events} events: read {:.2} s, with history {:.2} s, {}",
+        file.display(),
+        size / 1_000_000,
+        read.as_secs_f64(),
+        all.as_secs_f64(),
+        peak.split_whitespace().collect::<Vec<_>>().join(" "),
+    );
+    all
+}

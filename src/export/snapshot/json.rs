@@ -1,0 +1,230 @@
+//! `gputop snapshot --json`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{NO_TRACE, Shown, Studied};
+use crate::allocator::fits::{Around, Fits};
+use crate::model::frame::SCHEMA;
+use crate::model::pool::PoolKind;
+use crate::model::reading::{Reading, Reason};
+use crate::model::units::Bytes;
+use crate::snapshot::history::ByStack;
+use crate::snapshot::stacks::Stacks;
+use crate::snapshot::{Event, Setting, Snapshot};
+
+/// Stacks of each list; those beyond hold next to nothing.
+const MOST_STACKS: usize = 200;
+
+#[derive(Serialize)]
+struct Document<'s> {
+    schema: u32,
+    file: &'s str,
+    allocator_settings: BTreeMap<&'s str, Value<'s>>,
+    devices: Vec<Device<'s>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value<'s> {
+    Text(&'s str),
+    Number(f64),
+    Switch(bool),
+    Table(BTreeMap<&'s str, f64>),
+}
+
+#[derive(Serialize)]
+struct Device<'s> {
+    ordinal: u32,
+    stats: Stats,
+    largest_free_block: Bytes,
+    fits: Reading<Bytes>,
+    free_histogram: Vec<Bucket>,
+    segments: Vec<Segment>,
+    by_stack: Vec<Holder<'s>>,
+    trace: Reading<Trace<'s>>,
+}
+
+/// By the names of `torch.cuda.memory_stats()`, at the moment of the snapshot.
+#[derive(Serialize)]
+struct Stats {
+    allocated_bytes: Bytes,
+    requested_bytes: Bytes,
+    reserved_bytes: Bytes,
+    active_bytes: Bytes,
+    inactive_split_bytes: Bytes,
+    segments: usize,
+}
+
+#[derive(Serialize)]
+struct Bucket {
+    up_to_bytes: u64,
+    count: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Segment {
+    address: u64,
+    size: Bytes,
+    pool: PoolKind,
+    stream: u64,
+    expandable: bool,
+    blocks: usize,
+}
+
+/// Sizes are what was asked for, before rounding.
+#[derive(Serialize)]
+struct Holder<'s> {
+    bytes: i64,
+    blocks: i64,
+    /// The innermost first; empty where no stack is known.
+    frames: Vec<Frame<'s>>,
+}
+
+#[derive(Serialize)]
+struct Frame<'s> {
+    file: &'s str,
+    line: u32,
+    function: &'s str,
+}
+
+#[derive(Serialize)]
+struct Trace<'s> {
+    events: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    length_us: Option<u64>,
+    requested_bytes_peak: Bytes,
+    peak_event: usize,
+    reserved_bytes_peak: Bytes,
+    ooms: Vec<Oom<'s>>,
+    by_stack_at_peak: Vec<Holder<'s>>,
+    /// From the first event to the last.
+    growth: Vec<Holder<'s>>,
+}
+
+#[derive(Serialize)]
+struct Oom<'s> {
+    event: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_us: Option<u64>,
+    requested_bytes: Bytes,
+    free_bytes: Bytes,
+    frames: Vec<Frame<'s>>,
+}
+
+/// # Errors
+/// None that a snapshot can cause: it is plain data.
+pub fn json(shown: &Shown<'_>) -> serde_json::Result<String> {
+    let settings = shown.snapshot.settings.iter();
+    let document = Document {
+        schema: SCHEMA,
+        file: shown.name,
+        allocator_settings: settings
+            .map(|(k, v)| (k.as_str(), Value::from(v)))
+            .collect(),
+        devices: shown
+            .devices
+            .iter()
+            .map(|studied| device(shown.snapshot, studied))
+            .collect(),
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+impl<'s> From<&'s Setting> for Value<'s> {
+    fn from(setting: &'s Setting) -> Self {
+        match setting {
+            Setting::Text(text) => Self::Text(text),
+            Setting::Number(number) => Self::Number(*number),
+            Setting::Switch(is_on) => Self::Switch(*is_on),
+            Setting::Table(pairs) => {
+                Self::Table(pairs.iter().map(|(k, v)| (k.as_str(), *v)).collect())
+            }
+        }
+    }
+}
+
+fn device<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Device<'s> {
+    let Studied { device, study } = *studied;
+    let found = &study.fragmentation;
+    let segments = device.map.segments.iter().map(|segment| Segment {
+        address: segment.address,
+        size: segment.size,
+        pool: segment.pool,
+        stream: segment.stream,
+        expandable: segment.expandable,
+        blocks: segment.blocks.len(),
+    });
+    let buckets = found.histogram.iter().map(|bucket| Bucket {
+        up_to_bytes: bucket.up_to.0,
+        count: bucket.count,
+        bytes: bucket.bytes.0,
+    });
+    let fits = Fits::of_map(&device.map, &Around::with_free(None)).cache;
+    let trace = match device.events.is_empty() {
+        true => Reading::missing(Reason::NotRead, NO_TRACE),
+        false => Reading::Value(trace(snapshot, studied)),
+    };
+    Device {
+        ordinal: device.ordinal,
+        stats: Stats {
+            allocated_bytes: found.allocated,
+            requested_bytes: device.requested(),
+            reserved_bytes: device.reserved(),
+            active_bytes: Bytes(found.allocated.0.saturating_add(found.active.0)),
+            inactive_split_bytes: found.inactive_split,
+            segments: device.map.segments.len(),
+        },
+        largest_free_block: found.largest,
+        fits: fits.map_or_else(|| Reading::Missing(Reason::NotRead.into()), Reading::Value),
+        free_histogram: buckets.collect(),
+        segments: segments.collect(),
+        by_stack: holders(&snapshot.stacks, study.by_stack(device)),
+        trace,
+    }
+}
+
+fn trace<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Trace<'s> {
+    let Studied { device, study } = *studied;
+    let stacks = &snapshot.stacks;
+    let span = study.span(device);
+    let events = device.events.len();
+    let oom = |(at, event): (usize, &Event)| Oom {
+        event: at,
+        time_us: device.since_first(event),
+        requested_bytes: Bytes(event.size),
+        free_bytes: Bytes(event.addr),
+        frames: frames(stacks, event.stack),
+    };
+    Trace {
+        events,
+        length_us: study.length(device),
+        requested_bytes_peak: span.allocated.1,
+        peak_event: study.peak,
+        reserved_bytes_peak: span.reserved,
+        ooms: device.ooms().take(MOST_STACKS).map(oom).collect(),
+        by_stack_at_peak: holders(stacks, study.history.live_at(device, study.peak)),
+        growth: holders(stacks, study.history.growth(device, 0, events)),
+    }
+}
+
+fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
+    let list = list.into_iter().take(MOST_STACKS);
+    list.map(|by| Holder {
+        bytes: by.amount.bytes,
+        blocks: by.amount.blocks,
+        frames: frames(stacks, by.stack),
+    })
+    .collect()
+}
+
+fn frames(stacks: &Stacks, stack: u32) -> Vec<Frame<'_>> {
+    let frames = stacks.frames(stack).map(|frame| Frame {
+        file: &frame.file,
+        line: frame.line,
+        function: &frame.function,
+    });
+    frames.collect()
+}

@@ -1,0 +1,185 @@
+//! What `gputop snapshot` prints where there is no terminal to show a screen on.
+
+use std::fmt::Write as _;
+
+use super::{NO_TRACE, Shown, Studied};
+use crate::model::units::Bytes;
+use crate::snapshot::history::{Amount, ByStack};
+use crate::snapshot::stacks::Stacks;
+use crate::snapshot::{Event, Setting, Snapshot};
+
+/// Lines of each list; `--json` has more.
+const MOST: usize = 20;
+
+pub fn text(shown: &Shown<'_>) -> String {
+    let mut out = format!("{}\n", shown.name);
+    let settings = settings(shown.snapshot);
+    let width = settings.iter().map(|(name, _)| name.len()).max();
+    let width = width.unwrap_or(0);
+    for (name, value) in settings {
+        let _ = writeln!(out, "  {name:<width$}  {value}");
+    }
+    for studied in &shown.devices {
+        let _ = writeln!(out, "\ndevice {}", studied.device.ordinal);
+        write_pool(&mut out, studied);
+        write_free(&mut out, studied);
+        let stacks = &shown.snapshot.stacks;
+        write_holders(&mut out, studied, stacks);
+        write_trace(&mut out, studied, stacks);
+    }
+    out
+}
+
+/// The options that were in force, each with its value; those that change nothing left out.
+pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
+    let worth = snapshot.settings.iter().filter_map(|(name, value)| {
+        let words = match value {
+            Setting::Text(text) if text.is_empty() => "not set".to_owned(),
+            Setting::Text(text) => text.clone(),
+            // No limit is the largest number there is, which came through a signed one.
+            Setting::Number(n) if name.starts_with("max_") && !(0.0..1e15).contains(n) => {
+                "no limit".to_owned()
+            }
+            Setting::Number(n) => n.to_string(),
+            Setting::Switch(true) => "True".to_owned(),
+            Setting::Switch(false) => "False".to_owned(),
+            Setting::Table(pairs) if pairs.iter().all(|(_, value)| *value == 0.0) => return None,
+            Setting::Table(pairs) => {
+                let pairs: Vec<_> = pairs.iter().map(|(k, v)| format!("{k}:{v}")).collect();
+                format!("[{}]", pairs.join(","))
+            }
+        };
+        Some((name.as_str(), words))
+    });
+    worth.collect()
+}
+
+fn write_pool(out: &mut String, studied: &Studied<'_>) {
+    let Studied { device, study } = *studied;
+    let found = &study.fragmentation;
+    let lines = [
+        ("allocated", found.allocated),
+        ("  requested", device.requested()),
+        ("active, not allocated", found.active),
+        ("idle", found.free),
+        ("  stuck", found.stuck),
+        ("  returnable", found.returnable),
+        ("reserved", device.reserved()),
+        ("largest free block", found.largest),
+    ];
+    for (name, bytes) in lines {
+        let _ = writeln!(out, "  {name:<22}{:>14}", bytes.to_string());
+    }
+    let _ = writeln!(out, "  {:<22}{:>14}", "segments", device.map.segments.len());
+}
+
+fn write_free(out: &mut String, studied: &Studied<'_>) {
+    let histogram = &studied.study.fragmentation.histogram;
+    if histogram.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nidle blocks by size{:>12}{:>14}", "count", "bytes");
+    for bucket in histogram.iter().filter(|bucket| bucket.count > 0) {
+        let (up_to, bytes) = (bucket.up_to.short(), bucket.bytes.to_string());
+        let _ = writeln!(out, "  <= {up_to:>6}{:>20}{bytes:>14}", bucket.count);
+    }
+}
+
+fn write_holders(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
+    let list = studied.study.by_stack(studied.device);
+    if !list.is_empty() {
+        out.push_str("\nallocated, by stack\n");
+        write_list(out, stacks, &list, UNKNOWN);
+    }
+}
+
+fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
+    let Studied { device, study } = *studied;
+    let count = device.events.len();
+    if count == 0 {
+        let _ = writeln!(out, "\n{NO_TRACE}");
+        return;
+    }
+    let span = study.span(device);
+    let over = study
+        .length(device)
+        .map(|us| format!(" in {}", seconds(us)));
+    let _ = writeln!(
+        out,
+        "\ntrace: {count} events{}; requested at most {} (after event {}), reserved at most {}",
+        over.unwrap_or_default(),
+        span.allocated.1,
+        study.peak,
+        span.reserved
+    );
+    for (at, event) in device.ooms().take(MOST) {
+        let when = device
+            .since_first(event)
+            .map(|us| format!(" +{}", seconds(us)));
+        let _ = writeln!(
+            out,
+            "  OUT OF MEMORY at event {at}{}: {}  {}",
+            when.unwrap_or_default(),
+            oom_words(event),
+            stacks.words(event.stack)
+        );
+    }
+    let growth = study.history.growth(device, 0, count);
+    let grown: Vec<ByStack> = growth
+        .into_iter()
+        .filter(|by| by.amount.bytes > 0)
+        .collect();
+    if !grown.is_empty() {
+        out.push_str("\ngrew over the trace, by stack\n");
+        write_list(out, stacks, &grown, BEFORE);
+    }
+}
+
+/// Where no stack was recorded.
+pub const UNKNOWN: &str = "no stack recorded";
+/// Where what was let go had been allocated before the first event.
+pub const BEFORE: &str = "from before the trace, or without a stack";
+
+fn write_list(out: &mut String, stacks: &Stacks, list: &[ByStack], unknown: &str) {
+    for by in list.iter().take(MOST) {
+        let words = match by.stack {
+            0 => unknown.to_owned(),
+            stack => stacks.words(stack),
+        };
+        let _ = writeln!(out, "{}  {words}", amount(by.amount));
+    }
+    if let Some(more) = list.len().checked_sub(MOST).filter(|&more| more > 0) {
+        let _ = writeln!(out, "  and {more} more");
+    }
+}
+
+fn amount(amount: Amount) -> String {
+    format!("{:>14}{:>8}", signed(amount.bytes), amount.blocks)
+}
+
+/// `1.20 GiB`, `-300.00 MiB`
+pub fn signed(bytes: i64) -> String {
+    let size = Bytes(bytes.unsigned_abs());
+    if bytes < 0 {
+        format!("-{size}")
+    } else {
+        size.to_string()
+    }
+}
+
+/// `900.00 MiB wanted, the driver had 12.00 MiB free`
+pub fn oom_words(event: &Event) -> String {
+    format!(
+        "{} wanted, the driver had {} free",
+        Bytes(event.size),
+        Bytes(event.addr)
+    )
+}
+
+/// `12.345 s`, `1.234 ms`
+pub fn seconds(us: u64) -> String {
+    match us {
+        0..1_000_000 => format!("{}.{:03} ms", us / 1_000, us % 1_000),
+        _ => format!("{}.{:03} s", us / 1_000_000, us / 1_000 % 1_000),
+    }
+}

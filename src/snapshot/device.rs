@@ -1,0 +1,71 @@
+//! What a snapshot says of one device: its pool's map, and the trace.
+
+use super::record::{Action, Event, Lane, NO_TIME, StackId};
+use crate::model::pool::{BlockState, PoolMap};
+use crate::model::units::Bytes;
+
+/// A block of a segment that is not free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    pub address: u64,
+    pub size: Bytes,
+    /// What was asked for; where the file does not say it, the size.
+    pub requested: Bytes,
+    pub state: BlockState,
+    pub stack: StackId,
+    pub lane: Lane,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Device {
+    /// The device's number inside the process.
+    pub ordinal: u32,
+    pub map: PoolMap,
+    /// By address.
+    pub held: Vec<Held>,
+    /// The last events before the moment of the map, the oldest first.
+    pub events: Vec<Event>,
+}
+
+impl Device {
+    /// Bytes in all segments.
+    pub fn reserved(&self) -> Bytes {
+        let sizes = self.map.segments.iter().map(|segment| segment.size.0);
+        Bytes(sizes.fold(0, u64::saturating_add))
+    }
+
+    /// What the blocks of live tensors were asked for with: `requested_bytes`, without rounding.
+    pub fn requested(&self) -> Bytes {
+        let live = self
+            .held
+            .iter()
+            .filter(|held| held.state == BlockState::Allocated);
+        Bytes(
+            live.map(|held| held.requested.0)
+                .fold(0, u64::saturating_add),
+        )
+    }
+
+    /// The block at an address.
+    pub fn held_at(&self, address: u64) -> Option<&Held> {
+        let at = self
+            .held
+            .binary_search_by_key(&address, |held| held.address);
+        self.held.get(at.ok()?)
+    }
+
+    /// Microseconds of an event, from the first on; none before torch 2.1.
+    pub fn since_first(&self, event: &Event) -> Option<u64> {
+        let first = self.events.first()?.time_us;
+        if first == NO_TIME || event.time_us == NO_TIME {
+            return None;
+        }
+        u64::try_from(event.time_us.checked_sub(first)?).ok()
+    }
+
+    /// Where requests failed, by index.
+    pub fn ooms(&self) -> impl Iterator<Item = (usize, &Event)> {
+        let events = self.events.iter().enumerate();
+        events.filter(|(_, event)| event.action == Action::Oom)
+    }
+}

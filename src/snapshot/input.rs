@@ -1,0 +1,123 @@
+//! The bytes of a pickle, read in pieces: a file of any size takes one buffer.
+
+use std::io::{ErrorKind, Read};
+
+use super::error::{Result, SnapshotError};
+
+const PIECE: usize = 1 << 20;
+/// One text or number that is longer is none of a snapshot's; the longest there are hold a compiled graph.
+const MOST_AT_ONCE: usize = 64 << 20;
+
+pub struct Input<R> {
+    reader: R,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+    /// How many bytes lie before the buffer.
+    before: u64,
+}
+
+impl<R: Read> Input<R> {
+    pub fn new(reader: R) -> Self {
+        Self {
+            reader,
+            buffer: vec![0; PIECE],
+            at: 0,
+            end: 0,
+            before: 0,
+        }
+    }
+
+    /// Of the next byte, counted from the beginning of the data.
+    pub fn offset(&self) -> u64 {
+        self.before + self.at as u64
+    }
+
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8> {
+        if self.at == self.end {
+            self.fill(1)?;
+        }
+        let byte = self.buffer[self.at];
+        self.at += 1;
+        Ok(byte)
+    }
+
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    #[inline]
+    pub fn take(&mut self, count: usize) -> Result<&[u8]> {
+        if self.end - self.at < count {
+            self.fill(count)?;
+        }
+        let taken = &self.buffer[self.at..self.at + count];
+        self.at += count;
+        Ok(taken)
+    }
+
+    /// What is next, without taking it; less than asked for at the end of the data.
+    pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
+        match self.fill(count) {
+            Err(SnapshotError::Cut(_)) | Ok(()) => {
+                let end = self.end.min(self.at + count);
+                Ok(&self.buffer[self.at..end])
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The text up to a line's end, as protocol 0 writes everything.
+    pub fn line(&mut self) -> Result<&[u8]> {
+        let mut searched = 0;
+        loop {
+            let found = memchr::memchr(b'\n', &self.buffer[self.at + searched..self.end]);
+            if let Some(length) = found.map(|at| at + searched) {
+                let line = self.at..self.at + length;
+                self.at += length + 1;
+                return Ok(&self.buffer[line]);
+            }
+            searched = self.end - self.at;
+            self.fill(searched + 1)?;
+        }
+    }
+
+    /// Makes so many bytes lie in the buffer from `at` on.
+    #[cold]
+    fn fill(&mut self, count: usize) -> Result<()> {
+        if self.end - self.at >= count {
+            return Ok(());
+        }
+        if count > MOST_AT_ONCE {
+            let what = format!("a value of more than {} MiB", MOST_AT_ONCE >> 20);
+            let at = self.offset();
+            return Err(SnapshotError::TooMuch { at, what });
+        }
+        self.buffer.copy_within(self.at..self.end, 0);
+        self.before += self.at as u64;
+        self.end -= self.at;
+        self.at = 0;
+        while self.end < count {
+            if self.end == self.buffer.len() {
+                // In steps: a length that is claimed is not yet a length that is there.
+                let more = self.buffer.len().min(MOST_AT_ONCE);
+                self.buffer.resize(self.buffer.len() + more, 0);
+            }
+            match self.reader.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Err(SnapshotError::Cut(self.before + self.end as u64)),
+                Ok(more) => self.end += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A packed file that ends early.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Err(SnapshotError::Cut(self.before + self.end as u64));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

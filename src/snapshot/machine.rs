@@ -1,0 +1,515 @@
+//! The machine that a pickle is a program of, without the instructions that import, call or build: what is left makes
+//! plain data only. See `Lib/pickletools.py` of CPython for what each does.
+//!
+//! `80 04 5d 94 4b 01 61 2e` is protocol 4, an empty list, kept as number 0, the number 1, appended, end: `[1]`.
+//!
+//! Nothing here recurses, so no nesting can end the program; stack, levels, kept objects and texts are bounded.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use super::error::{Result, SnapshotError};
+use super::input::Input;
+use super::opcode::*;
+use super::store::{Object, ObjectId, Store, Value};
+use super::text::TextId;
+
+/// Values that wait for their container. Picklers hand over a thousand at a time for each level.
+const MOST_WAITING: usize = 1 << 22;
+/// Python itself ends at a thousand.
+const MOST_LEVELS: usize = 10_000;
+/// Objects and texts that are kept to be used again.
+const MOST_KEPT: usize = 100_000_000;
+/// No pickler keeps numbers.
+const MOST_OTHERS: usize = 1 << 20;
+/// The newest protocol, of Python 3.8.
+const NEWEST: u8 = 5;
+
+/// What the memo keeps, in eight bytes: there is one for nearly every object.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    Text(TextId),
+    Object(ObjectId),
+    /// Anything else, by its place in [`Machine::others`].
+    Other(u32),
+}
+
+pub struct Machine<R> {
+    input: Input<R>,
+    store: Store,
+    stack: Vec<Value>,
+    /// How high the stack was at each mark.
+    marks: Vec<usize>,
+    memo: Vec<Kept>,
+    /// What was kept under a number far from the others.
+    sparse: HashMap<u64, Kept>,
+    others: Vec<Value>,
+}
+
+/// Reads one pickle; what is behind it is left.
+///
+/// # Errors
+/// With one sentence on the first thing that is wrong, and where.
+pub fn read(input: impl Read) -> Result<(Store, Value)> {
+    let mut machine = Machine {
+        input: Input::new(input),
+        store: Store::new(),
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: Vec::new(),
+        sparse: HashMap::new(),
+        others: Vec::new(),
+    };
+    machine.begins_as_pickle()?;
+    let root = machine.run()?;
+    Ok((machine.store, root))
+}
+
+impl<R: Read> Machine<R> {
+    /// Every pickle of a container begins so; other files are told by how they do.
+    fn begins_as_pickle(&mut self) -> Result<()> {
+        let head = self.input.peek(8)?;
+        let other = match head {
+            [] => "it is empty",
+            [PROTO | MARK | EMPTY_DICT | EMPTY_LIST, ..] if !head.starts_with(b"}\n") => {
+                return Ok(());
+            }
+            [b'P', b'K', 3, 4, ..] => {
+                "it is a zip archive, such as torch.save writes, which holds tensors and no snapshot"
+            }
+            [b'{', ..] => "it looks like JSON",
+            [b'<', ..] => "it looks like a page of memory_viz; give it the pickle it was made from",
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => "it looks like a recording; `gputop replay` plays one",
+            _ => "it begins with something else",
+        };
+        Err(SnapshotError::NoPickle(other))
+    }
+
+    fn run(&mut self) -> Result<Value> {
+        loop {
+            let opcode = self.input.byte()?;
+            match opcode {
+                STOP => return self.pop(),
+                MARK => self.mark()?,
+                BINGET => {
+                    let key = self.input.byte()?;
+                    self.recall(u64::from(key))?;
+                }
+                LONG_BINGET => {
+                    let key = u32::from_le_bytes(self.input.array()?);
+                    self.recall(u64::from(key))?;
+                }
+                MEMOIZE => {
+                    let key = self.memo.len() + self.sparse.len();
+                    self.keep(key as u64)?;
+                }
+                BININT => {
+                    let n = i32::from_le_bytes(self.input.array()?);
+                    self.push(Value::Int(n.into()))?;
+                }
+                BININT1 => {
+                    let n = self.input.byte()?;
+                    self.push(Value::Int(n.into()))?;
+                }
+                BININT2 => {
+                    let n = u16::from_le_bytes(self.input.array()?);
+                    self.push(Value::Int(n.into()))?;
+                }
+                LONG1 => {
+                    let size = self.input.byte()?;
+                    self.long(usize::from(size))?;
+                }
+                EMPTY_DICT => self.push_new(Object::EmptyDict)?,
+                SETITEMS => self.set_items()?,
+                EMPTY_LIST | EMPTY_SET => self.push_new(Object::EmptyList)?,
+                APPENDS | ADDITEMS => self.appends()?,
+                TUPLE1 => self.tuple(1)?,
+                TUPLE2 => self.tuple(2)?,
+                TUPLE3 => self.tuple(3)?,
+                NONE => self.push(Value::None)?,
+                NEWTRUE => self.push(Value::Bool(true))?,
+                NEWFALSE => self.push(Value::Bool(false))?,
+                SHORT_BINUNICODE | SHORT_BINBYTES | SHORT_BINSTRING => {
+                    let size = self.input.byte()?;
+                    self.text(size.into())?;
+                }
+                FRAME => {
+                    let _ = self.input.array::<8>()?;
+                }
+                _ => self.rare(opcode)?,
+            }
+        }
+    }
+
+    fn rare(&mut self, opcode: u8) -> Result<()> {
+        match opcode {
+            PROTO => match self.input.byte()? {
+                newer if newer > NEWEST => Err(SnapshotError::Protocol(newer)),
+                _ => Ok(()),
+            },
+            BINUNICODE | BINBYTES | BINSTRING => {
+                let size = u32::from_le_bytes(self.input.array()?);
+                self.text(size.into())
+            }
+            BINUNICODE8 | BINBYTES8 | BYTEARRAY8 => {
+                let size = u64::from_le_bytes(self.input.array()?);
+                self.text(size)
+            }
+            UNICODE => {
+                let text = unescaped(self.input.line()?);
+                self.push_text(&text)
+            }
+            STRING => {
+                let line = self.input.line()?;
+                let quoted = line.len() >= 2 && line.first() == line.last();
+                let text = unescaped(if quoted {
+                    &line[1..line.len() - 1]
+                } else {
+                    line
+                });
+                self.push_text(&text)
+            }
+            INT | LONG => self.decimal(),
+            FLOAT => {
+                let number = ascii(self.input.line()?).and_then(|text| text.parse().ok());
+                match number {
+                    Some(number) => self.push(Value::Float(number)),
+                    None => Err(self.damaged("a number that is none")),
+                }
+            }
+            BINFLOAT => {
+                let number = f64::from_be_bytes(self.input.array()?);
+                self.push(Value::Float(number))
+            }
+            LONG4 => {
+                let size = i32::from_le_bytes(self.input.array()?);
+                match usize::try_from(size) {
+                    Ok(size) => self.long(size),
+                    Err(_) => Err(self.damaged("a number of less than no bytes")),
+                }
+            }
+            GET => {
+                let key = self.key()?;
+                self.recall(key)
+            }
+            PUT => {
+                let key = self.key()?;
+                self.keep(key)
+            }
+            BINPUT => {
+                let key = self.input.byte()?;
+                self.keep(key.into())
+            }
+            LONG_BINPUT => {
+                let key = u32::from_le_bytes(self.input.array()?);
+                self.keep(key.into())
+            }
+            APPEND => {
+                let item = self.pop()?;
+                let list = self.top()?;
+                let done = self.store.append(list, &[item]);
+                done.map_err(|what| self.damaged(&what))
+            }
+            SETITEM => {
+                let value = self.pop()?;
+                let key = self.pop()?;
+                let dict = self.top()?;
+                let done = self.store.set(dict, &[key, value]);
+                done.map_err(|what| self.damaged(&what))
+            }
+            LIST | FROZENSET => {
+                self.push_before_mark(Object::EmptyList)?;
+                self.appends()
+            }
+            DICT => {
+                self.push_before_mark(Object::EmptyDict)?;
+                self.set_items()
+            }
+            EMPTY_TUPLE => self.tuple(0),
+            TUPLE => {
+                let from = self.unmark()?;
+                self.tuple(self.stack.len() - from)
+            }
+            POP => match self.marks.last() {
+                // As Python does it: a mark on top goes as well.
+                Some(&mark) if mark == self.stack.len() => {
+                    self.marks.pop();
+                    Ok(())
+                }
+                _ => self.pop().map(drop),
+            },
+            POP_MARK => {
+                let from = self.unmark()?;
+                self.stack.truncate(from);
+                Ok(())
+            }
+            DUP => {
+                let top = self.top()?;
+                self.push(top)
+            }
+            GLOBAL | STACK_GLOBAL | REDUCE | BUILD | INST | OBJ | NEWOBJ | NEWOBJ_EX | EXT1
+            | EXT2 | EXT4 | PERSID | BINPERSID | NEXT_BUFFER | READONLY_BUFFER => {
+                let at = self.input.offset() - 1;
+                Err(SnapshotError::Executes { opcode, at })
+            }
+            _ => Err(self.damaged(&format!("no pickle has an instruction {opcode:#04x}"))),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, value: Value) -> Result<()> {
+        if self.stack.len() >= MOST_WAITING {
+            return Err(self.too_much("too many values that belong to nothing yet"));
+        }
+        self.stack.push(value);
+        Ok(())
+    }
+
+    #[inline]
+    fn push_new(&mut self, object: Object) -> Result<()> {
+        let value = self.new_object(object)?;
+        self.push(value)
+    }
+
+    #[inline]
+    fn new_object(&mut self, object: Object) -> Result<Value> {
+        match self.store.add(object) {
+            Some(value) => Ok(value),
+            None => Err(self.too_much("more than 80 million objects")),
+        }
+    }
+
+    /// The least that the stack may be popped to: what lies before a mark is not for others.
+    #[inline]
+    fn floor(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Result<Value> {
+        if self.stack.len() > self.floor()
+            && let Some(value) = self.stack.pop()
+        {
+            return Ok(value);
+        }
+        Err(self.damaged("an instruction finds nothing to work on"))
+    }
+
+    #[inline]
+    fn top(&self) -> Result<Value> {
+        match self.stack.last() {
+            Some(value) if self.stack.len() > self.floor() => Ok(*value),
+            _ => Err(self.damaged("an instruction finds nothing to work on")),
+        }
+    }
+
+    fn mark(&mut self) -> Result<()> {
+        if self.marks.len() >= MOST_LEVELS {
+            return Err(self.too_much("more than 10000 levels in each other"));
+        }
+        self.marks.push(self.stack.len());
+        Ok(())
+    }
+
+    /// Where the values behind the last mark begin, which is taken away.
+    fn unmark(&mut self) -> Result<usize> {
+        match self.marks.pop() {
+            Some(mark) => Ok(mark),
+            None => Err(self.damaged("the end of a container that did not begin")),
+        }
+    }
+
+    #[inline]
+    fn set_items(&mut self) -> Result<()> {
+        let from = self.unmark()?;
+        let (before, items) = self.stack.split_at(from);
+        let Some(&dict) = before.get(self.floor()..).and_then(<[_]>::last) else {
+            return Err(self.damaged("an instruction finds nothing to work on"));
+        };
+        let done = self.store.set(dict, items);
+        self.stack.truncate(from);
+        done.map_err(|what| self.damaged(&what))
+    }
+
+    #[inline]
+    fn appends(&mut self) -> Result<()> {
+        let from = self.unmark()?;
+        let (before, items) = self.stack.split_at(from);
+        let Some(&list) = before.get(self.floor()..).and_then(<[_]>::last) else {
+            return Err(self.damaged("an instruction finds nothing to work on"));
+        };
+        let done = self.store.append(list, items);
+        self.stack.truncate(from);
+        done.map_err(|what| self.damaged(&what))
+    }
+
+    /// For the containers of protocol 0, which are made of what stands behind the mark.
+    fn push_before_mark(&mut self, object: Object) -> Result<()> {
+        let from = self.unmark()?;
+        let container = self.new_object(object)?;
+        self.stack.insert(from, container);
+        self.marks.push(from + 1);
+        Ok(())
+    }
+
+    fn tuple(&mut self, count: usize) -> Result<()> {
+        let from = self.stack.len().checked_sub(count);
+        let Some(from) = from.filter(|from| *from >= self.floor()) else {
+            return Err(self.damaged("an instruction finds nothing to work on"));
+        };
+        let Some(tuple) = self.store.tuple(&self.stack[from..]) else {
+            return Err(self.too_much("more than 80 million objects"));
+        };
+        self.stack.truncate(from);
+        self.push(tuple)
+    }
+
+    fn text(&mut self, size: u64) -> Result<()> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let text = self.input.take(size)?;
+        match self.store.texts.intern(text) {
+            Some(id) => self.push(Value::Text(id)),
+            None => Err(self.too_much("more than 512 MiB of text")),
+        }
+    }
+
+    fn push_text(&mut self, text: &[u8]) -> Result<()> {
+        match self.store.texts.intern(text) {
+            Some(id) => self.push(Value::Text(id)),
+            None => Err(self.too_much("more than 512 MiB of text")),
+        }
+    }
+
+    /// A whole number in two's complement, the lowest byte first.
+    #[inline]
+    fn long(&mut self, size: usize) -> Result<()> {
+        let bytes = self.input.take(size)?;
+        let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+        let value = if size <= 8 {
+            let mut all = [if negative { 0xff } else { 0 }; 8];
+            all[..size].copy_from_slice(bytes);
+            Value::Int(i64::from_le_bytes(all))
+        } else if size == 9 && bytes[8] == 0 {
+            let mut all = [0; 8];
+            all.copy_from_slice(&bytes[..8]);
+            Value::Large(u64::from_le_bytes(all))
+        } else {
+            Value::Huge
+        };
+        self.push(value)
+    }
+
+    /// `I12`, `I01` (true), `L12L`: the numbers of protocol 0.
+    fn decimal(&mut self) -> Result<()> {
+        let line = self.input.line()?;
+        let value = match line {
+            b"00" => Some(Value::Bool(false)),
+            b"01" => Some(Value::Bool(true)),
+            line => ascii(line).and_then(|text| {
+                let text = text.strip_suffix('L').unwrap_or(text);
+                let int = text.parse().map(Value::Int);
+                let large = || text.parse().map(Value::Large);
+                int.or_else(|_| large()).ok().or_else(|| {
+                    let digits = text.strip_prefix('-').unwrap_or(text);
+                    let is_number =
+                        !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+                    is_number.then_some(Value::Huge)
+                })
+            }),
+        };
+        match value {
+            Some(value) => self.push(value),
+            None => Err(self.damaged("a number that is none")),
+        }
+    }
+
+    /// A number in the memo, as protocol 0 writes it.
+    fn key(&mut self) -> Result<u64> {
+        let key = ascii(self.input.line()?).and_then(|text| text.parse().ok());
+        key.ok_or_else(|| self.damaged("a number that is none"))
+    }
+
+    #[inline]
+    fn keep(&mut self, key: u64) -> Result<()> {
+        let kept = match self.top()? {
+            Value::Text(id) => Kept::Text(id),
+            Value::Object(id) => Kept::Object(id),
+            other if self.others.len() < MOST_OTHERS => {
+                self.others.push(other);
+                Kept::Other(u32::try_from(self.others.len() - 1).unwrap_or(u32::MAX))
+            }
+            _ => return Err(self.too_much("more than a million numbers kept")),
+        };
+        let count = self.memo.len();
+        if count + self.sparse.len() > MOST_KEPT {
+            return Err(self.too_much("more than 100 million kept values"));
+        }
+        match usize::try_from(key) {
+            Ok(key) if key == count => self.memo.push(kept),
+            Ok(key) if key < count => self.memo[key] = kept,
+            _ => drop(self.sparse.insert(key, kept)),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn recall(&mut self, key: u64) -> Result<()> {
+        let dense = usize::try_from(key).ok().and_then(|key| self.memo.get(key));
+        let value = match dense.or_else(|| self.sparse.get(&key)) {
+            Some(Kept::Text(id)) => Value::Text(*id),
+            Some(Kept::Object(id)) => Value::Object(*id),
+            Some(Kept::Other(at)) => self.others[*at as usize],
+            None => return Err(self.damaged("it uses a value that it did not keep")),
+        };
+        self.push(value)
+    }
+
+    #[cold]
+    fn damaged(&self, what: &str) -> SnapshotError {
+        SnapshotError::Damaged {
+            at: self.input.offset().saturating_sub(1),
+            what: what.to_owned(),
+        }
+    }
+
+    #[cold]
+    fn too_much(&self, what: &str) -> SnapshotError {
+        SnapshotError::TooMuch {
+            at: self.input.offset().saturating_sub(1),
+            what: what.to_owned(),
+        }
+    }
+}
+
+fn ascii(line: &[u8]) -> Option<&str> {
+    std::str::from_utf8(line.trim_ascii()).ok()
+}
+
+/// A text as protocol 0 writes it: `\uXXXX` and `\UXXXXXXXX` for what is no Latin letter, which are bytes above 127.
+fn unescaped(line: &[u8]) -> Vec<u8> {
+    let mut text = String::new();
+    let mut rest = line;
+    while let [first, more @ ..] = rest {
+        rest = more;
+        let digits = match (first, more.first()) {
+            (b'\\', Some(b'u')) => 4,
+            (b'\\', Some(b'U')) => 8,
+            _ => {
+                text.push(char::from(*first));
+                continue;
+            }
+        };
+        let code = more
+            .get(1..=digits)
+            .and_then(|d| std::str::from_utf8(d).ok());
+        let code = code.and_then(|d| u32::from_str_radix(d, 16).ok());
+        match code.and_then(char::from_u32) {
+            Some(letter) => {
+                text.push(letter);
+                rest = &more[digits + 1..];
+            }
+            None => text.push('\\'),
+        }
+    }
+    text.into_bytes()
+}

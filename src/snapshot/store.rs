@@ -1,0 +1,578 @@
+//! The objects of a pickle while it is read. Dictionaries that are an event, a block, a segment or a frame become
+//! records as soon as that is seen, so that no tree of a hundred million nodes ever stands in memory.
+
+use std::collections::HashMap;
+
+use super::record::{
+    Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId,
+};
+use super::text::{self, TextId, Texts};
+use crate::allocator::trace::PoolId;
+use crate::model::pool::BlockState;
+
+/// Objects of all kinds; ten million events are twenty million of them.
+const MOST_OBJECTS: usize = 80_000_000;
+/// Bytes of lists and dictionaries that are no records.
+const MOST_HELD: usize = 2 << 30;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// A whole number above those.
+    Large(u64),
+    /// One that no size or address can be.
+    Huge,
+    Float(f64),
+    Text(TextId),
+    Object(ObjectId),
+}
+
+pub type ObjectId = u32;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Object {
+    EmptyDict,
+    Dict(u32),
+    EmptyList,
+    List(u32),
+    /// A list that was used as the frames of something.
+    Stack(StackId),
+    /// A tuple of two whole numbers: all that a snapshot has are of pools.
+    Pair(PoolId32),
+    Event(u32),
+    Block(u32),
+    Segment(u32),
+    Frame(u32),
+}
+
+/// A pool by its place in [`Store::pairs`].
+pub type PoolId32 = u32;
+
+/// A part of a list: records that were made one after the other are one of them.
+#[derive(Debug, Clone, Copy)]
+pub enum Run {
+    Value(Value),
+    Events(u32, u32),
+    Blocks(u32, u32),
+    Segments(u32, u32),
+    Frames(u32, u32),
+}
+
+pub struct Store {
+    pub texts: Texts,
+    objects: Vec<Object>,
+    dicts: Vec<Vec<(Value, Value)>>,
+    lists: Vec<Vec<Run>>,
+    /// What `dicts` and `lists` take.
+    held: usize,
+    pub events: Vec<Event>,
+    pub blocks: Vec<BlockRecord>,
+    pub segments: Vec<SegmentRecord>,
+    frames: Vec<FrameRecord>,
+    /// Stacks with the frames of each, the innermost first, by their place in `distinct`.
+    pub stacks: Vec<Box<[u32]>>,
+    stack_ids: HashMap<Box<[u32]>, StackId>,
+    pub distinct: Vec<FrameRecord>,
+    frame_ids: HashMap<FrameRecord, u32>,
+    pairs: Vec<PoolId>,
+    pair_ids: HashMap<PoolId, PoolId32>,
+    pub lanes: Vec<Lane>,
+    lane_ids: HashMap<Lane, u16>,
+    last_lane: u16,
+}
+
+/// Why something is no part of a snapshot, as it stands after `it is damaged at byte 5: `.
+pub type Fault = String;
+
+impl Store {
+    pub fn new() -> Self {
+        Self {
+            texts: Texts::new(),
+            objects: Vec::new(),
+            dicts: Vec::new(),
+            lists: Vec::new(),
+            held: 0,
+            events: Vec::new(),
+            blocks: Vec::new(),
+            segments: Vec::new(),
+            frames: Vec::new(),
+            stacks: vec![Box::default()],
+            stack_ids: HashMap::from([(Box::default(), 0)]),
+            distinct: Vec::new(),
+            frame_ids: HashMap::new(),
+            pairs: vec![PoolId::SHARED],
+            pair_ids: HashMap::from([(PoolId::SHARED, 0)]),
+            lanes: vec![Lane::default()],
+            lane_ids: HashMap::from([(Lane::default(), 0)]),
+            last_lane: 0,
+        }
+    }
+
+    /// None when there are too many.
+    #[inline]
+    pub fn add(&mut self, object: Object) -> Option<Value> {
+        if self.objects.len() >= MOST_OBJECTS {
+            return None;
+        }
+        let id = number(self.objects.len());
+        self.objects.push(object);
+        Some(Value::Object(id))
+    }
+
+    /// A tuple.
+    pub fn tuple(&mut self, items: &[Value]) -> Option<Value> {
+        if let &[Value::Int(a), Value::Int(b)] = items
+            && let (Ok(a), Ok(b)) = (u64::try_from(a), u64::try_from(b))
+        {
+            let pool = PoolId(a, b);
+            let id = match self.pair_ids.get(&pool) {
+                Some(&id) => id,
+                None => {
+                    let id = number(self.pairs.len());
+                    self.pairs.push(pool);
+                    self.pair_ids.insert(pool, id);
+                    id
+                }
+            };
+            return self.add(Object::Pair(id));
+        }
+        let tuple = self.add(Object::EmptyList)?;
+        // It is a list: it takes what it is given.
+        let _ = self.append(tuple, items);
+        Some(tuple)
+    }
+
+    /// # Errors
+    /// When it is no list.
+    pub fn append(&mut self, list: Value, items: &[Value]) -> Result<(), Fault> {
+        let Value::Object(id) = list else {
+            return Err("something is appended to what is no list".into());
+        };
+        let at = match self.objects[id as usize] {
+            Object::EmptyList if items.is_empty() => return Ok(()),
+            Object::EmptyList => {
+                let at = number(self.lists.len());
+                self.lists.push(Vec::new());
+                self.hold(size_of::<Vec<Run>>())?;
+                self.objects[id as usize] = Object::List(at);
+                at
+            }
+            Object::List(at) => at,
+            _ => return Err("something is appended to what is no list".into()),
+        };
+        for &item in items {
+            let run = match item {
+                Value::Object(id) => match self.objects[id as usize] {
+                    Object::Event(n) => Run::Events(n, n + 1),
+                    Object::Block(n) => Run::Blocks(n, n + 1),
+                    Object::Segment(n) => Run::Segments(n, n + 1),
+                    Object::Frame(n) => Run::Frames(n, n + 1),
+                    _ => Run::Value(item),
+                },
+                _ => Run::Value(item),
+            };
+            let runs = &mut self.lists[at as usize];
+            if !runs.last_mut().is_some_and(|last| last.takes(run)) {
+                let before = runs.capacity();
+                runs.push(run);
+                let more = runs.capacity() - before;
+                self.hold(more * size_of::<Run>())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys and values in turn.
+    ///
+    /// # Errors
+    /// When it is no dictionary, or a value is not what its key calls for.
+    pub fn set(&mut self, dict: Value, items: &[Value]) -> Result<(), Fault> {
+        let Value::Object(id) = dict else {
+            return Err("something is set in what is no dictionary".into());
+        };
+        if !items.len().is_multiple_of(2) {
+            return Err("a key of a dictionary has no value".into());
+        }
+        let pairs = || items.chunks_exact(2).map(|pair| (pair[0], pair[1]));
+        let mut object = self.objects[id as usize];
+        if matches!(object, Object::EmptyDict | Object::Dict(_))
+            && let Some(record) = pairs().find_map(|(key, _)| self.record(key))
+        {
+            // Of those that protocol 0 sets one by one, what came before the telling one.
+            let before = match object {
+                Object::Dict(at) => std::mem::take(&mut self.dicts[at as usize]),
+                _ => Vec::new(),
+            };
+            object = record;
+            self.objects[id as usize] = object;
+            for (key, value) in before {
+                self.set_field(object, key, value)?;
+            }
+        }
+        if matches!(object, Object::EmptyDict | Object::Dict(_)) {
+            self.hold(size_of_val(items) + size_of::<Vec<Value>>())?;
+        }
+        match object {
+            Object::EmptyDict if items.is_empty() => {}
+            Object::EmptyDict => {
+                self.objects[id as usize] = Object::Dict(number(self.dicts.len()));
+                self.dicts.push(pairs().collect());
+            }
+            Object::Dict(at) => self.dicts[at as usize].extend(pairs()),
+            Object::EmptyList | Object::List(_) | Object::Stack(_) | Object::Pair(_) => {
+                return Err("something is set in what is no dictionary".into());
+            }
+            record => {
+                for (key, value) in pairs() {
+                    self.set_field(record, key, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.held += bytes;
+        match self.held > MOST_HELD {
+            true => Err("its lists and dictionaries take more than 2 GiB".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// A new record of the kind that alone has this key.
+    #[inline]
+    fn record(&mut self, key: Value) -> Option<Object> {
+        let Value::Text(key) = key else { return None };
+        Some(match key {
+            text::ACTION => {
+                self.events.push(Event::default());
+                Object::Event(number(self.events.len() - 1))
+            }
+            text::FILENAME => {
+                self.frames.push(FrameRecord::default());
+                Object::Frame(number(self.frames.len() - 1))
+            }
+            text::STATE => {
+                self.blocks.push(BlockRecord::default());
+                Object::Block(number(self.blocks.len() - 1))
+            }
+            text::TOTAL_SIZE => {
+                self.segments.push(SegmentRecord::default());
+                Object::Segment(number(self.segments.len() - 1))
+            }
+            _ => return None,
+        })
+    }
+
+    #[inline]
+    fn set_field(&mut self, record: Object, key: Value, value: Value) -> Result<(), Fault> {
+        let Value::Text(key) = key else {
+            return Ok(());
+        };
+        match record {
+            Object::Event(n) => self.set_event(n as usize, key, value),
+            Object::Block(n) => self.set_block(n as usize, key, value),
+            Object::Segment(n) => self.set_segment(n as usize, key, value),
+            Object::Frame(n) => self.set_frame(n as usize, key, value),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn set_event(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+        match key {
+            text::ACTION => self.events[n].action = self.action(value)?,
+            text::ADDR | text::DEVICE_FREE => self.events[n].addr = whole(key, value, self)?,
+            text::SIZE => self.events[n].size = whole(key, value, self)?,
+            text::TIME_US => {
+                self.events[n].time_us = match value {
+                    Value::Int(time) => time,
+                    _ => NO_TIME,
+                }
+            }
+            text::FRAMES => self.events[n].stack = self.stack(value),
+            text::STREAM => {
+                let pool = self.lanes[usize::from(self.events[n].lane)].pool;
+                let stream = handle(key, value, self)?;
+                self.events[n].lane = self.lane(Lane { stream, pool })?;
+            }
+            text::POOL_ID | text::SEGMENT_POOL_ID => {
+                let stream = self.lanes[usize::from(self.events[n].lane)].stream;
+                let pool = self.pool(value);
+                self.events[n].lane = self.lane(Lane { stream, pool })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_block(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+        match key {
+            text::ADDRESS => self.blocks[n].address = Some(whole(key, value, self)?),
+            text::SIZE => self.blocks[n].size = whole(key, value, self)?,
+            text::REQUESTED_SIZE => self.blocks[n].requested = Some(whole(key, value, self)?),
+            text::STATE => self.blocks[n].state = state(value),
+            text::FRAMES => self.blocks[n].stack = self.stack(value),
+            // Until torch 2.0: a list of what it was used for, the present use first.
+            text::HISTORY => {
+                let Some(&Run::Value(present)) = self.runs(value).and_then(<[_]>::first) else {
+                    return Ok(());
+                };
+                if let Some(frames) = self.get(present, text::FRAMES) {
+                    self.blocks[n].stack = self.stack(frames);
+                }
+                if let Some(size) = self.get(present, text::REAL_SIZE) {
+                    self.blocks[n].requested = Some(whole(text::REAL_SIZE, size, self)?);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_segment(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+        match key {
+            text::ADDRESS => self.segments[n].address = whole(key, value, self)?,
+            text::TOTAL_SIZE => self.segments[n].total_size = whole(key, value, self)?,
+            text::STREAM => self.segments[n].stream = handle(key, value, self)?,
+            text::DEVICE => {
+                let device = u32::try_from(whole(key, value, self)?);
+                self.segments[n].device = device.map_err(|_| "no device has such a number")?;
+            }
+            text::SEGMENT_POOL_ID => self.segments[n].pool = self.pool(value),
+            text::SEGMENT_TYPE => {
+                self.segments[n].is_large = match value {
+                    Value::Text(text::LARGE) => Some(true),
+                    Value::Text(text::SMALL) => Some(false),
+                    _ => None,
+                }
+            }
+            text::IS_EXPANDABLE => self.segments[n].is_expandable = value == Value::Bool(true),
+            text::BLOCKS => {
+                let mut blocks = Vec::new();
+                for run in self.runs(value).unwrap_or_default() {
+                    let Run::Blocks(from, to) = *run else {
+                        return Err("among the blocks of a segment is something else".into());
+                    };
+                    blocks.push((from, to));
+                }
+                self.segments[n].blocks = blocks;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set_frame(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
+        match (key, value) {
+            (text::FILENAME, Value::Text(file)) => self.frames[n].file = file,
+            (text::NAME, Value::Text(function)) => self.frames[n].function = function,
+            (text::LINE, Value::Int(line)) => {
+                self.frames[n].line = u32::try_from(line).unwrap_or(0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn lane(&mut self, lane: Lane) -> Result<u16, Fault> {
+        if self.lanes[usize::from(self.last_lane)] == lane {
+            return Ok(self.last_lane);
+        }
+        self.last_lane = match self.lane_ids.get(&lane) {
+            Some(&id) => id,
+            None => {
+                let id = u16::try_from(self.lanes.len());
+                let id = id.map_err(|_| "it has more than 65535 streams and pools")?;
+                self.lanes.push(lane);
+                self.lane_ids.insert(lane, id);
+                id
+            }
+        };
+        Ok(self.last_lane)
+    }
+
+    fn pool(&self, value: Value) -> PoolId {
+        match value {
+            Value::Object(id) => match self.objects[id as usize] {
+                Object::Pair(pair) => self.pairs[pair as usize],
+                _ => PoolId::SHARED,
+            },
+            _ => PoolId::SHARED,
+        }
+    }
+
+    fn action(&self, value: Value) -> Result<Action, Fault> {
+        let Value::Text(text) = value else {
+            return Err(format!("the action of an event is {}", self.words(value)));
+        };
+        Ok(match text {
+            text::ALLOC => Action::Alloc,
+            text::FREE_REQUESTED | text::FREE => Action::FreeRequested,
+            text::FREE_COMPLETED => Action::FreeCompleted,
+            text::SEGMENT_ALLOC => Action::SegmentAlloc,
+            text::SEGMENT_FREE => Action::SegmentFree,
+            text::SEGMENT_MAP => Action::SegmentMap,
+            text::SEGMENT_UNMAP => Action::SegmentUnmap,
+            text::SNAPSHOT => Action::Snapshot,
+            text::OOM => Action::Oom,
+            text::USER_DEFINED => Action::UserDefined,
+            _ => Action::Unknown,
+        })
+    }
+
+    /// Of a list of frames the stack; equal lists are one.
+    #[inline]
+    fn stack(&mut self, frames: Value) -> StackId {
+        let Value::Object(id) = frames else { return 0 };
+        match self.objects[id as usize] {
+            Object::Stack(stack) => stack,
+            Object::List(at) => {
+                let stack = self.intern_stack(at as usize);
+                self.objects[id as usize] = Object::Stack(stack);
+                stack
+            }
+            _ => 0,
+        }
+    }
+
+    #[cold]
+    fn intern_stack(&mut self, list: usize) -> StackId {
+        let runs = std::mem::take(&mut self.lists[list]);
+        self.held -= runs.capacity() * size_of::<Run>();
+        let mut frames = Vec::new();
+        for run in runs {
+            let Run::Frames(from, to) = run else { continue };
+            for frame in &self.frames[from as usize..to as usize] {
+                let next = number(self.distinct.len());
+                let id = *self.frame_ids.entry(*frame).or_insert(next);
+                if id == next {
+                    self.distinct.push(*frame);
+                }
+                frames.push(id);
+            }
+        }
+        let frames = frames.into_boxed_slice();
+        if let Some(&id) = self.stack_ids.get(&frames) {
+            return id;
+        }
+        let id = number(self.stacks.len());
+        self.stacks.push(frames.clone());
+        self.stack_ids.insert(frames, id);
+        id
+    }
+
+    /// What a list holds.
+    pub fn runs(&self, value: Value) -> Option<&[Run]> {
+        let Value::Object(id) = value else {
+            return None;
+        };
+        match self.objects[id as usize] {
+            Object::List(at) => Some(&self.lists[at as usize]),
+            Object::EmptyList => Some(&[]),
+            _ => None,
+        }
+    }
+
+    /// What a dictionary holds.
+    pub fn pairs_of(&self, value: Value) -> Option<&[(Value, Value)]> {
+        let Value::Object(id) = value else {
+            return None;
+        };
+        match self.objects[id as usize] {
+            Object::Dict(at) => Some(&self.dicts[at as usize]),
+            Object::EmptyDict => Some(&[]),
+            _ => None,
+        }
+    }
+
+    /// Of what was set twice, the last.
+    pub fn get(&self, dict: Value, key: TextId) -> Option<Value> {
+        let mut pairs = self.pairs_of(dict)?.iter().rev();
+        let found = pairs.find(|(k, _)| *k == Value::Text(key));
+        found.map(|(_, value)| *value)
+    }
+
+    /// What a value is, as it stands after `but `: `a number`.
+    pub fn words(&self, value: Value) -> &'static str {
+        match value {
+            Value::None => "nothing (None)",
+            Value::Bool(_) => "a truth value",
+            Value::Int(_) | Value::Large(_) | Value::Huge | Value::Float(_) => "a number",
+            Value::Text(_) => "a text",
+            Value::Object(id) => match self.objects[id as usize] {
+                Object::EmptyDict | Object::Dict(_) => "a dictionary",
+                Object::EmptyList | Object::List(_) | Object::Stack(_) => "a list",
+                Object::Pair(_) => "a tuple",
+                _ => "a part of one",
+            },
+        }
+    }
+}
+
+impl Run {
+    /// Grows by what follows it directly.
+    #[inline]
+    fn takes(&mut self, next: Self) -> bool {
+        match (self, next) {
+            (Self::Events(_, end), Self::Events(from, to))
+            | (Self::Blocks(_, end), Self::Blocks(from, to))
+            | (Self::Segments(_, end), Self::Segments(from, to))
+            | (Self::Frames(_, end), Self::Frames(from, to))
+                if *end == from =>
+            {
+                *end = to;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// There are fewer of anything than [`MOST_OBJECTS`].
+#[inline]
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[inline]
+fn whole(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
+    match value {
+        Value::Int(n) if n >= 0 => Ok(n.cast_unsigned()),
+        Value::Large(n) => Ok(n),
+        _ => Err(no_number(key, value, store)),
+    }
+}
+
+/// A stream is an address that PyTorch writes as a signed number.
+#[inline]
+fn handle(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
+    match value {
+        Value::Int(n) => Ok(n.cast_unsigned()),
+        Value::Large(n) => Ok(n),
+        _ => Err(no_number(key, value, store)),
+    }
+}
+
+#[cold]
+fn no_number(key: TextId, value: Value, store: &Store) -> Fault {
+    let key = String::from_utf8_lossy(store.texts.get(key));
+    let what = match value {
+        Value::Int(_) => "below 0",
+        Value::Huge | Value::Float(_) => "no whole number of bytes",
+        other => store.words(other),
+    };
+    format!("the `{key}` of something is {what}")
+}
+
+fn state(value: Value) -> BlockState {
+    match value {
+        Value::Text(text::ACTIVE_ALLOCATED) => BlockState::Allocated,
+        Value::Text(text::ACTIVE_AWAITING_FREE | text::ACTIVE_PENDING_FREE) => BlockState::Active,
+        Value::Text(text::INACTIVE) => BlockState::Free,
+        _ => BlockState::Unknown,
+    }
+}

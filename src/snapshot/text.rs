@@ -1,0 +1,107 @@
+//! The texts of a pickle, each kept once: what is compared is a number.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A text, by its place in [`Texts`].
+pub type TextId = u32;
+
+/// Bytes of all texts together; the largest snapshots have a few million of them.
+const MOST_BYTES: usize = 512 << 20;
+
+macro_rules! known {
+    ($($name:ident = $text:literal,)*) => {
+        const KNOWN: &[&str] = &[$($text),*];
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Order { $($name,)* }
+        $(#[allow(dead_code)] pub const $name: TextId = Order::$name as TextId;)*
+    };
+}
+
+known! {
+    // What a frame without a name has.
+    EMPTY = "",
+    ACTION = "action",
+    ADDR = "addr",
+    ADDRESS = "address",
+    ALLOC = "alloc",
+    ALLOCATOR_SETTINGS = "allocator_settings",
+    ACTIVE_ALLOCATED = "active_allocated",
+    ACTIVE_AWAITING_FREE = "active_awaiting_free",
+    ACTIVE_PENDING_FREE = "active_pending_free",
+    BLOCKS = "blocks",
+    DEVICE = "device",
+    DEVICE_FREE = "device_free",
+    DEVICE_TRACES = "device_traces",
+    FILENAME = "filename",
+    FRAMES = "frames",
+    FREE = "free",
+    FREE_COMPLETED = "free_completed",
+    FREE_REQUESTED = "free_requested",
+    HISTORY = "history",
+    INACTIVE = "inactive",
+    IS_EXPANDABLE = "is_expandable",
+    LARGE = "large",
+    LINE = "line",
+    NAME = "name",
+    OOM = "oom",
+    POOL_ID = "pool_id",
+    REAL_SIZE = "real_size",
+    REQUESTED_SIZE = "requested_size",
+    SEGMENT_ALLOC = "segment_alloc",
+    SEGMENT_FREE = "segment_free",
+    SEGMENT_MAP = "segment_map",
+    SEGMENT_POOL_ID = "segment_pool_id",
+    SEGMENT_TYPE = "segment_type",
+    SEGMENT_UNMAP = "segment_unmap",
+    SEGMENTS = "segments",
+    SIZE = "size",
+    SMALL = "small",
+    SNAPSHOT = "snapshot",
+    STATE = "state",
+    STREAM = "stream",
+    TIME_US = "time_us",
+    TOTAL_SIZE = "total_size",
+    USER_DEFINED = "user_defined",
+}
+
+pub struct Texts {
+    texts: Vec<Arc<[u8]>>,
+    ids: HashMap<Arc<[u8]>, TextId>,
+    bytes: usize,
+}
+
+impl Texts {
+    pub fn new() -> Self {
+        let mut texts = Self {
+            texts: Vec::new(),
+            ids: HashMap::new(),
+            bytes: 0,
+        };
+        for text in KNOWN {
+            texts.intern(text.as_bytes());
+        }
+        texts
+    }
+
+    /// None when there are too many.
+    pub fn intern(&mut self, text: &[u8]) -> Option<TextId> {
+        if let Some(&id) = self.ids.get(text) {
+            return Some(id);
+        }
+        // With what the tables need for it.
+        self.bytes += text.len() + 64;
+        let id = TextId::try_from(self.texts.len()).ok()?;
+        if self.bytes > MOST_BYTES {
+            return None;
+        }
+        let text: Arc<[u8]> = text.into();
+        self.texts.push(Arc::clone(&text));
+        self.ids.insert(text, id);
+        Some(id)
+    }
+
+    pub fn get(&self, id: TextId) -> &[u8] {
+        self.texts.get(id as usize).map_or(&[], |text| text)
+    }
+}

@@ -1,0 +1,118 @@
+//! A device's events as a [`Trace`] for what-if.
+
+use super::device::{Device, Held};
+use super::record::{Action, Event};
+use super::{Snapshot, addresses::ByAddress};
+use crate::allocator::trace::{Live, Op, Recorded, Seen, Trace};
+use crate::model::pool::BlockState;
+use crate::model::units::Bytes;
+
+impl Snapshot {
+    /// The history of one device, with the blocks that were there before its first event.
+    pub fn trace(&self, device: &Device) -> Trace {
+        let mut ops = Vec::with_capacity(device.events.len());
+        for event in &device.events {
+            ops.extend(self.op(event));
+        }
+        let reserved = Reserved::by(&device.events);
+        // Something was there already: the trace does not begin with the program.
+        let cut = i128::from(device.reserved().0) != reserved.now;
+        let peak = u64::try_from(reserved.peak).ok().map(Bytes);
+        Trace {
+            device: device.ordinal,
+            start: self.start(device),
+            ops,
+            cut,
+            recorded: Recorded {
+                conf: self.conf().map(str::to_owned),
+                reserved_peak: peak.filter(|_| !cut),
+                ..Recorded::default()
+            },
+        }
+    }
+
+    fn op(&self, event: &Event) -> Option<Op> {
+        let (block, size) = (event.addr, Bytes(event.size));
+        let lane = self.lane(event);
+        Some(match event.action {
+            Action::Alloc => Op::Alloc {
+                block,
+                requested: size,
+                stream: lane.stream,
+                pool: lane.pool,
+            },
+            Action::FreeRequested => Op::Free { block },
+            Action::FreeCompleted => Op::FreeCompleted { block },
+            Action::SegmentAlloc | Action::SegmentMap => Op::Seen(Seen::Reserved(size)),
+            Action::SegmentFree | Action::SegmentUnmap => Op::Seen(Seen::Returned(size)),
+            Action::Oom => Op::Refused {
+                requested: size,
+                stream: lane.stream,
+                pool: lane.pool,
+                driver_free: Some(Bytes(event.addr)),
+            },
+            Action::Snapshot | Action::UserDefined | Action::Unknown => return None,
+        })
+    }
+
+    /// Blocks that were live before the first event: those that the map still has and no event made, and those that an
+    /// event lets go without another having made them.
+    fn start(&self, device: &Device) -> Vec<Live> {
+        // By address: made in the trace, and live now as far as it says.
+        let mut made: ByAddress<bool> = ByAddress::default();
+        let mut start: Vec<Live> = Vec::new();
+        for event in &device.events {
+            match event.action {
+                Action::Alloc => drop(made.insert(event.addr, true)),
+                Action::FreeRequested if made.insert(event.addr, false) != Some(true) => {
+                    let lane = self.lane(event);
+                    start.push(Live {
+                        block: event.addr,
+                        requested: Bytes(event.size),
+                        stream: lane.stream,
+                        pool: lane.pool,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let still = |held: &&Held| !made.contains_key(&held.address);
+        let live = device
+            .held
+            .iter()
+            .filter(|held| held.state == BlockState::Allocated);
+        start.extend(live.filter(still).map(|held| Live {
+            block: held.address,
+            requested: held.requested,
+            stream: held.lane.stream,
+            pool: held.lane.pool,
+        }));
+        start.sort_by_key(|live| live.block);
+        start.dedup_by_key(|live| live.block);
+        start
+    }
+}
+
+/// Bytes reserved by the events of a trace.
+#[derive(Default)]
+struct Reserved {
+    now: i128,
+    peak: i128,
+}
+
+impl Reserved {
+    fn by(events: &[Event]) -> Self {
+        let mut reserved = Self::default();
+        for event in events {
+            match event.action {
+                Action::SegmentAlloc | Action::SegmentMap => reserved.now += i128::from(event.size),
+                Action::SegmentFree | Action::SegmentUnmap => {
+                    reserved.now -= i128::from(event.size);
+                }
+                _ => {}
+            }
+            reserved.peak = reserved.peak.max(reserved.now);
+        }
+        reserved
+    }
+}

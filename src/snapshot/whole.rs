@@ -1,0 +1,279 @@
+//! From the objects of a pickle to a [`Snapshot`]: what belongs to which device, in order.
+//!
+//! Every part may be used once only: a file that names the same million events a thousand times is refused, since it
+//! would take a thousand times its size.
+
+use std::collections::BTreeMap;
+
+use super::device::{Device, Held};
+use super::error::{Result, SnapshotError};
+use super::record::{BlockRecord, Lane, SegmentRecord};
+use super::stacks::Stacks;
+use super::store::{Run, Store, Value};
+use super::text::{self, TextId};
+use super::{Setting, Snapshot};
+use crate::model::pool::{Block, BlockState, PoolKind, Segment};
+use crate::model::stack::StackFrame;
+use crate::model::text::visible;
+use crate::model::units::Bytes;
+
+/// No host has more.
+const MOST_DEVICES: usize = 256;
+/// Names of files and functions, those of C++ above all.
+const MOST_TEXT: usize = 500;
+const MOST_SETTINGS: usize = 64;
+
+pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
+    let (segments, traces, settings) = parts(&store, root)?;
+    let mut devices: BTreeMap<u32, Device> = BTreeMap::new();
+    let segments = segment_numbers(&store, segments)?;
+    let mut left = Uses(store.blocks.len());
+    for at in segments {
+        let record = std::mem::take(&mut store.segments[at as usize]);
+        if devices.len() >= MOST_DEVICES && !devices.contains_key(&record.device) {
+            return Err(no_snapshot("one of more than 256 devices"));
+        }
+        let blocks = blocks_of(&store.blocks, &record, &mut left)?;
+        let device = devices.entry(record.device).or_default();
+        take_segment(device, &record, &blocks);
+    }
+    let settings = settings_of(&store, settings);
+    for (ordinal, runs) in trace_runs(&store, traces)? {
+        let events = &store.events;
+        let slices = runs
+            .iter()
+            .map(|&(from, to)| &events[from as usize..to as usize]);
+        let whole = runs.len() == 1 && runs[0] == (0, u32::try_from(events.len()).unwrap_or(0));
+        let events = match whole {
+            // Of one device, which is the usual case: not a second time in memory.
+            true => std::mem::take(&mut store.events),
+            false => slices.collect::<Vec<_>>().concat(),
+        };
+        devices.entry(ordinal).or_default().events = events;
+    }
+    for (ordinal, device) in &mut devices {
+        device.ordinal = *ordinal;
+        device.map.ordinal = *ordinal;
+        device.map.exact = true;
+        device.map.segments.sort_by_key(|segment| segment.address);
+        device.held.sort_by_key(|held| held.address);
+        // They grew by doubling, and stay for as long as somebody looks.
+        device.events.shrink_to_fit();
+    }
+    Ok(Snapshot {
+        devices: devices.into_values().collect(),
+        stacks: stacks(&mut store),
+        lanes: store.lanes,
+        settings,
+    })
+}
+
+fn no_snapshot(what: impl Into<String>) -> SnapshotError {
+    SnapshotError::NoSnapshot(what.into())
+}
+
+/// Segments, traces and settings: of `_snapshot()` a dictionary of them, of `memory_snapshot()` the segments alone.
+fn parts(store: &Store, root: Value) -> Result<(Value, Option<Value>, Option<Value>)> {
+    if store.pairs_of(root).is_some() {
+        let get = |key| store.get(root, key);
+        return match get(text::SEGMENTS) {
+            Some(segments) => Ok((
+                segments,
+                get(text::DEVICE_TRACES),
+                get(text::ALLOCATOR_SETTINGS),
+            )),
+            None => Err(no_snapshot("a dictionary without `segments`")),
+        };
+    }
+    let is_segment = |run: &Run| matches!(run, Run::Segments(..));
+    match store.runs(root) {
+        Some(runs) if !runs.is_empty() && runs.iter().all(is_segment) => Ok((root, None, None)),
+        _ => Err(no_snapshot(store.words(root))),
+    }
+}
+
+/// How many records of a kind may still be used.
+struct Uses(usize);
+
+impl Uses {
+    fn take(&mut self, count: u32, what: &str) -> Result<()> {
+        match self.0.checked_sub(count as usize) {
+            Some(left) => {
+                self.0 = left;
+                Ok(())
+            }
+            None => Err(no_snapshot(format!("one that has the same {what} twice"))),
+        }
+    }
+}
+
+fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
+    let Some(runs) = store.runs(segments) else {
+        let what = store.words(segments);
+        return Err(no_snapshot(format!(
+            "a dictionary whose `segments` are {what}"
+        )));
+    };
+    let (mut numbers, mut left) = (Vec::new(), Uses(store.segments.len()));
+    for run in runs {
+        let &Run::Segments(from, to) = run else {
+            return Err(no_snapshot(
+                "a dictionary with something else among its `segments`",
+            ));
+        };
+        left.take(to - from, "segment")?;
+        numbers.extend(from..to);
+    }
+    Ok(numbers)
+}
+
+fn blocks_of(
+    all: &[BlockRecord],
+    segment: &SegmentRecord,
+    left: &mut Uses,
+) -> Result<Vec<BlockRecord>> {
+    let mut blocks = Vec::new();
+    for &(from, to) in &segment.blocks {
+        left.take(to - from, "block")?;
+        blocks.extend_from_slice(&all[from as usize..to as usize]);
+    }
+    Ok(blocks)
+}
+
+fn take_segment(device: &mut Device, record: &SegmentRecord, records: &[BlockRecord]) {
+    let lane = Lane {
+        stream: record.stream,
+        pool: record.pool,
+    };
+    let mut next = record.address;
+    let mut blocks = Vec::with_capacity(records.len());
+    for block in records {
+        let address = block.address.unwrap_or(next);
+        next = address.saturating_add(block.size);
+        let is_live = block.state == BlockState::Allocated;
+        blocks.push(Block {
+            address,
+            size: Bytes(block.size),
+            requested: block.requested.filter(|_| is_live).map(Bytes),
+            state: block.state,
+        });
+        if block.state != BlockState::Free {
+            device.held.push(Held {
+                address,
+                size: Bytes(block.size),
+                requested: Bytes(block.requested.unwrap_or(block.size)),
+                state: block.state,
+                stack: block.stack,
+                lane,
+            });
+        }
+    }
+    device.map.segments.push(Segment {
+        address: record.address,
+        size: Bytes(record.total_size),
+        pool: match (record.pool.is_private(), record.is_large) {
+            (true, _) => PoolKind::Private,
+            (_, Some(true)) => PoolKind::Large,
+            (_, Some(false)) => PoolKind::Small,
+            (_, None) => PoolKind::Unknown,
+        },
+        stream: record.stream,
+        expandable: record.is_expandable,
+        blocks,
+    });
+}
+
+/// A device's events as stretches of all.
+type Stretches = Vec<(u32, u32)>;
+
+fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Stretches)>> {
+    let Some(runs) = traces.and_then(|traces| store.runs(traces)) else {
+        return Ok(Vec::new());
+    };
+    if runs.len() > MOST_DEVICES {
+        return Err(no_snapshot("one of more than 256 devices"));
+    }
+    let (mut found, mut left) = (Vec::new(), Uses(store.events.len()));
+    for (ordinal, run) in (0..).zip(runs) {
+        let of_device = match run {
+            Run::Value(list) => store.runs(*list),
+            _ => None,
+        };
+        let Some(of_device) = of_device else {
+            return Err(no_snapshot(
+                "a dictionary with something else among its `device_traces`",
+            ));
+        };
+        let mut stretches = Vec::new();
+        for run in of_device {
+            // An event of no action is none.
+            if let &Run::Events(from, to) = run {
+                left.take(to - from, "event")?;
+                stretches.push((from, to));
+            }
+        }
+        if !stretches.is_empty() {
+            found.push((ordinal, stretches));
+        }
+    }
+    Ok(found)
+}
+
+fn settings_of(store: &Store, settings: Option<Value>) -> Vec<(String, Setting)> {
+    let pairs = settings.and_then(|settings| store.pairs_of(settings));
+    let pairs = pairs.unwrap_or_default().iter().take(MOST_SETTINGS);
+    let known = pairs.filter_map(|&(key, value)| {
+        let setting = match value {
+            Value::Text(text) => Setting::Text(shown(store, text)),
+            Value::Bool(is_on) => Setting::Switch(is_on),
+            value => match (number(value), store.pairs_of(value)) {
+                (Some(number), _) => Setting::Number(number),
+                (None, Some(pairs)) => Setting::Table(table(store, pairs)),
+                _ => return None,
+            },
+        };
+        Some((name(store, key)?, setting))
+    });
+    known.collect()
+}
+
+fn table(store: &Store, pairs: &[(Value, Value)]) -> Vec<(String, f64)> {
+    let pairs = pairs.iter().take(MOST_SETTINGS);
+    pairs
+        .filter_map(|&(key, value)| Some((name(store, key)?, number(value)?)))
+        .collect()
+}
+
+fn name(store: &Store, key: Value) -> Option<String> {
+    match key {
+        Value::Text(text) => Some(shown(store, text)),
+        Value::Int(n) => Some(n.to_string()),
+        _ => None,
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn number(value: Value) -> Option<f64> {
+    match value {
+        Value::Int(n) => Some(n as f64),
+        Value::Large(n) => Some(n as f64),
+        Value::Float(n) => Some(n),
+        _ => None,
+    }
+}
+
+fn shown(store: &Store, text: TextId) -> String {
+    visible(store.texts.get(text), MOST_TEXT)
+}
+
+fn stacks(store: &mut Store) -> Stacks {
+    let frames = store.distinct.iter().map(|frame| StackFrame {
+        function: shown(store, frame.function),
+        file: shown(store, frame.file),
+        line: frame.line,
+    });
+    Stacks {
+        frames: frames.collect(),
+        stacks: std::mem::take(&mut store.stacks),
+    }
+}

@@ -1,0 +1,70 @@
+//! One stack, whole: the user's own frames first.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::model::stack::StackFrame;
+use crate::snapshot::StackId;
+use crate::snapshot::stacks::Stacks;
+use crate::tui::action::Action;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::put_line;
+use crate::tui::widgets::scroll::Scroll;
+
+#[derive(Debug)]
+pub struct Frames {
+    stack: StackId,
+    scroll: Scroll,
+}
+
+/// `/home/ana/train.py:57 step`
+pub fn line(frame: &StackFrame) -> String {
+    match frame.line {
+        0 => format!("{} {}", frame.file, frame.function),
+        line => format!("{}:{line} {}", frame.file, frame.function),
+    }
+}
+
+impl Frames {
+    pub fn new(stack: StackId) -> Self {
+        Self {
+            stack,
+            scroll: Scroll::default(),
+        }
+    }
+
+    pub fn stack(&self) -> StackId {
+        self.stack
+    }
+
+    pub fn act(&mut self, action: Action) -> bool {
+        self.scroll.act(action)
+    }
+
+    pub fn draw(&self, stacks: &Stacks, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let frames = stacks.users_first(self.stack);
+        let own = frames.iter().filter(|frame| frame.is_users()).count();
+        let title = match own {
+            own if own == 0 || own == frames.len() => {
+                format!("STACK  {} frames, innermost first", frames.len())
+            }
+            _ => format!(
+                "STACK  {own} frames of the program, then {} of libraries, innermost first",
+                frames.len() - own
+            ),
+        };
+        put_line(buffer, area, &title, Role::Title, theme);
+        let rows = area.y + 1..area.bottom();
+        let first = self.scroll.first(frames.len(), rows.len());
+        for (y, (at, frame)) in rows.zip(frames.iter().enumerate().skip(first)) {
+            let role = if at < own { Role::Text } else { Role::Dim };
+            let row = Rect {
+                x: area.x + 1,
+                y,
+                width: area.width.saturating_sub(1),
+                height: 1,
+            };
+            put_line(buffer, row, &line(frame), role, theme);
+        }
+    }
+}

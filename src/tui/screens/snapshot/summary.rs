@@ -1,0 +1,127 @@
+//! The figures of a device, the settings, and the whole trace at a glance.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::SnapshotScreen;
+use crate::export::snapshot::{NO_TRACE, seconds, settings};
+use crate::model::units::Bytes;
+use crate::snapshot::{Device, Study};
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::{columns, put, put_line, put_right};
+
+/// Columns of the figures.
+const FIGURES: u16 = 42;
+
+/// Names and values, those that are parts of the one above set in.
+pub fn figures(device: &Device, study: &Study) -> Vec<(&'static str, String)> {
+    let found = &study.fragmentation;
+    let size = |bytes: Bytes| bytes.to_string();
+    let mut figures = vec![
+        ("allocated", size(found.allocated)),
+        ("  requested", size(device.requested())),
+        ("idle", size(found.free)),
+        ("  stuck", size(found.stuck)),
+        ("  returnable", size(found.returnable)),
+    ];
+    if found.kept > Bytes(0) {
+        figures.push(("  kept by pools", size(found.kept)));
+    }
+    if found.active > Bytes(0) {
+        figures.push(("waiting for a stream", size(found.active)));
+    }
+    figures.extend([
+        ("reserved", size(device.reserved())),
+        ("largest free block", size(found.largest)),
+        ("segments", device.map.segments.len().to_string()),
+    ]);
+    if !device.events.is_empty() {
+        let span = study.span(device);
+        let length = study.length(device).map(seconds);
+        figures.extend([
+            ("events", device.events.len().to_string()),
+            ("  over", length.unwrap_or_else(|| "no times".into())),
+            ("  most requested", size(span.allocated.1)),
+            ("  most reserved", size(span.reserved)),
+            ("  OOM", span.ooms.to_string()),
+        ]);
+    }
+    figures
+}
+
+impl SnapshotScreen {
+    pub(super) fn summary(
+        &self,
+        device: &Device,
+        study: &Study,
+        area: Rect,
+        buffer: &mut Buffer,
+        theme: &Theme,
+    ) {
+        let figures = figures(device, study);
+        let settings = settings(&self.opened.snapshot);
+        let beside = area.width >= 80;
+        let rows = figures.len().max(if beside { settings.len() } else { 0 });
+        let rows = u16::try_from(rows).unwrap_or(u16::MAX).min(area.height);
+        for (y, (name, value)) in (area.y..area.bottom()).zip(&figures) {
+            let is_bad = *name == "  OOM" && value != "0";
+            let role = if is_bad { Role::Bad } else { Role::Text };
+            put(buffer, area.x + 1, y, name, FIGURES, theme.style(Role::Dim));
+            let right = area.x + FIGURES.min(area.width) - 2;
+            put_right(buffer, area.x + 1, right, y, value, theme.style(role));
+        }
+        if beside {
+            let right = Rect {
+                x: area.x + FIGURES + 2,
+                width: area.width - FIGURES - 3,
+                ..area
+            };
+            let widest = settings.iter().map(|(name, _)| columns(name)).max();
+            let widest = u16::try_from(widest.unwrap_or(0) + 2).unwrap_or(u16::MAX);
+            // The value is what is looked for; where there is no room, it is the name that is cut.
+            let names = widest.min(right.width.saturating_sub(9));
+            for (y, (name, value)) in (area.y..area.bottom()).zip(&settings) {
+                let place = |x: u16, width: u16| Rect {
+                    x: right.x + x,
+                    y,
+                    width,
+                    height: 1,
+                };
+                put_line(buffer, place(0, names - 1), name, Role::Dim, theme);
+                let value_at = place(names, right.width - names);
+                put_line(buffer, value_at, value, Role::Text, theme);
+            }
+        }
+        let below = Rect {
+            y: area.y + rows,
+            height: area.height - rows,
+            ..area
+        };
+        if device.events.is_empty() {
+            if below.height > 1 {
+                let line = Rect {
+                    x: below.x + 1,
+                    y: below.y + 1,
+                    width: below.width.saturating_sub(2),
+                    height: 1,
+                };
+                let long = columns(NO_TRACE) > usize::from(line.width);
+                let text = if long {
+                    "no history was recorded"
+                } else {
+                    NO_TRACE
+                };
+                put_line(buffer, line, text, Role::Dim, theme);
+            }
+        } else if below.height >= 6 {
+            let chart = Rect {
+                y: below.y + 1,
+                height: below.height - 1,
+                ..below
+            };
+            self.time
+                .whole(device)
+                .chart(device, study, None, chart, buffer, theme);
+        }
+    }
+}

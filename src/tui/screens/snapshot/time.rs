@@ -1,0 +1,349 @@
+//! Allocated and reserved over the events of the trace, with a cursor, marks, and what happened under the cursor.
+
+use std::cell::Cell;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::holders::when;
+use super::{SnapshotScreen, is_cramped};
+use crate::export::snapshot::{NO_TRACE, oom_words};
+use crate::model::history::Span as Values;
+use crate::model::units::Bytes;
+use crate::snapshot::history::Span;
+use crate::snapshot::{Action as Happened, Device, Event, Study};
+use crate::tui::action::Action;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::pool_chart;
+
+const LABELS: u16 = 6;
+/// Of fewer events a chart says nothing.
+const LEAST: usize = 32;
+
+/// The part of the trace that is shown, in moments.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    from: usize,
+    to: usize,
+    cursor: usize,
+    /// At most two, as they were set.
+    marks: Vec<usize>,
+    /// Columns when it was drawn.
+    width: Cell<usize>,
+}
+
+/// What a key did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    No,
+    Cursor,
+    Marks,
+}
+
+impl Window {
+    /// All of it, with the cursor where most was allocated.
+    pub fn of(device: &Device, study: &Study) -> Self {
+        Self {
+            from: 0,
+            to: device.events.len(),
+            cursor: study.peak,
+            marks: Vec::new(),
+            width: Cell::new(1),
+        }
+    }
+
+    /// The same without zoom.
+    pub fn whole(&self, device: &Device) -> Self {
+        Self {
+            from: 0,
+            to: device.events.len(),
+            ..self.clone()
+        }
+    }
+
+    pub fn moment(&self) -> usize {
+        self.cursor
+    }
+
+    /// The two marks in order.
+    pub fn marked(&self) -> Option<(usize, usize)> {
+        match self.marks[..] {
+            [a, b] => Some((a.min(b), a.max(b))),
+            _ => None,
+        }
+    }
+
+    fn length(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// The moments of a column: at its beginning and behind its end.
+    fn column(&self, x: usize, width: usize) -> (usize, usize) {
+        let at = |x: usize| {
+            let part = self.length() as u128 * x as u128 / width.max(1) as u128;
+            self.from + usize::try_from(part).unwrap_or(0)
+        };
+        (at(x), at(x + 1))
+    }
+
+    /// Where a moment is drawn.
+    fn x_of(&self, moment: usize, width: usize) -> Option<usize> {
+        let part = moment.checked_sub(self.from)?;
+        if moment > self.to || self.length() == 0 {
+            return None;
+        }
+        let x = part as u128 * width as u128 / self.length() as u128;
+        usize::try_from(x)
+            .ok()
+            .map(|x| x.min(width.saturating_sub(1)))
+    }
+
+    pub fn act(&mut self, action: Action, device: &Device) -> Moved {
+        let end = device.events.len();
+        let step = (self.length() / self.width.get().max(1)).max(1);
+        let ooms = || device.ooms().map(|(at, _)| at + 1);
+        match action {
+            Action::Left => self.cursor = self.cursor.saturating_sub(step),
+            Action::Right => self.cursor = (self.cursor + step).min(end),
+            Action::Up => self.cursor = self.cursor.saturating_sub(1),
+            Action::Down => self.cursor = (self.cursor + 1).min(end),
+            Action::PageUp => self.cursor = self.cursor.saturating_sub(step * 10),
+            Action::PageDown => self.cursor = (self.cursor + step * 10).min(end),
+            Action::First => self.cursor = 0,
+            Action::Last => self.cursor = end,
+            Action::NextError => {
+                let next = ooms().find(|at| *at > self.cursor);
+                self.cursor = next.unwrap_or(self.cursor);
+            }
+            Action::PreviousError => {
+                let before = ooms().take_while(|at| *at < self.cursor).last();
+                self.cursor = before.unwrap_or(self.cursor);
+            }
+            Action::ZoomIn => self.zoom(self.length() / 4, end),
+            Action::ZoomOut => self.zoom(self.length().saturating_mul(4), end),
+            Action::Tag => {
+                match self.marks.iter().position(|mark| *mark == self.cursor) {
+                    Some(at) => drop(self.marks.remove(at)),
+                    None => self.marks.push(self.cursor),
+                }
+                if self.marks.len() > 2 {
+                    self.marks.remove(0);
+                }
+                return Moved::Marks;
+            }
+            Action::Untag => {
+                self.marks.clear();
+                return Moved::Marks;
+            }
+            _ => return Moved::No,
+        }
+        if !(self.from..=self.to).contains(&self.cursor) {
+            self.zoom(self.length(), end);
+        }
+        Moved::Cursor
+    }
+
+    /// So many events around the cursor.
+    fn zoom(&mut self, length: usize, end: usize) {
+        let length = length.clamp(LEAST.min(end), end);
+        self.from = self.cursor.saturating_sub(length / 2).min(end - length);
+        self.to = self.from + length;
+    }
+
+    /// Needs a row for the legend, some for the columns, one for the axis.
+    pub fn chart(
+        &self,
+        device: &Device,
+        study: &Study,
+        cursor: Option<usize>,
+        area: Rect,
+        buffer: &mut Buffer,
+        theme: &Theme,
+    ) {
+        if area.height < 3 || area.width < LABELS + 10 {
+            return;
+        }
+        let plot = Rect {
+            x: area.x + LABELS,
+            y: area.y + 1,
+            width: area.width - LABELS - 1,
+            height: area.height - 2,
+        };
+        let width = usize::from(plot.width);
+        self.width.set(width);
+        let spans: Vec<Span> = (0..width)
+            .map(|x| {
+                let (from, to) = self.column(x, width);
+                study.history.span(device, from, to)
+            })
+            .collect();
+        let most = spans.iter().map(|span| span.reserved.max(span.allocated.1));
+        let top = most.max().unwrap_or_default();
+        let dim = theme.style(Role::Dim);
+        let allocated: Vec<_> = spans
+            .iter()
+            .map(|span| Some(Values(float(span.allocated.0), float(span.allocated.1))))
+            .collect();
+        let reserved: Vec<_> = spans
+            .iter()
+            .map(|span| Some(Values(float(span.reserved), float(span.reserved))))
+            .collect();
+        legend(area, buffer, theme);
+        put_right(buffer, area.x, plot.x - 1, plot.y, &top.short(), dim);
+        if plot.height > 1 {
+            put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
+        }
+        pool_chart::columns(&allocated, &reserved, top, plot, buffer, theme);
+        self.axis(device, &spans, cursor, plot, buffer, theme);
+    }
+
+    fn axis(
+        &self,
+        device: &Device,
+        spans: &[Span],
+        cursor: Option<usize>,
+        plot: Rect,
+        buffer: &mut Buffer,
+        theme: &Theme,
+    ) {
+        let (y, dim) = (plot.bottom(), theme.style(Role::Dim));
+        for x in plot.left()..plot.right() {
+            put(buffer, x, y, theme.glyphs.rule, 1, dim);
+        }
+        let begin = format!("event {}", self.from);
+        put(buffer, plot.x, y, &begin, plot.width, dim);
+        let end = match self.to == device.events.len() {
+            true => "snapshot".to_owned(),
+            false => self.to.to_string(),
+        };
+        // What fails last is what a snapshot is mostly taken for: its mark stands beside the word.
+        let right = plot.right().saturating_sub(2).max(plot.x);
+        put_right(buffer, plot.x, right, y, &end, dim);
+        for (x, span) in (plot.left()..plot.right()).zip(spans) {
+            if span.ooms > 0 {
+                put(buffer, x, y, theme.glyphs.oom, 1, theme.style(Role::Bad));
+            }
+        }
+        let width = usize::from(plot.width);
+        let at = |moment: usize| {
+            let x = u16::try_from(self.x_of(moment, width)?).ok()?;
+            Some(plot.x + x)
+        };
+        for x in self.marks.iter().filter_map(|&mark| at(mark)) {
+            put(buffer, x, y, theme.glyphs.tag, 1, theme.style(Role::Key));
+        }
+        if let Some(x) = cursor.and_then(at) {
+            // Above and below: over a full column the one, over an empty axis the other is seen.
+            put(buffer, x, y, "^", 1, theme.style(Role::Key));
+            let column = Rect {
+                x,
+                width: 1,
+                ..plot
+            };
+            buffer.set_style(column.intersection(buffer.area), theme.style(Role::Banner));
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn float(bytes: Bytes) -> f32 {
+    bytes.0 as f32
+}
+
+fn legend(area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    let (glyphs, dim) = (&theme.glyphs, theme.style(Role::Dim));
+    let shapes = [
+        (glyphs.allocated, Role::Allocated, " requested  "),
+        (glyphs.range, Role::ChartRange, " at its peaks  "),
+        (glyphs.idle, Role::Idle, " reserved beyond it  "),
+        (glyphs.oom, Role::Bad, " OOM"),
+    ];
+    let pieces: Vec<_> = shapes
+        .into_iter()
+        .flat_map(|(glyph, role, word)| [(glyph, theme.style(role)), (word, dim)])
+        .collect();
+    put_all(buffer, area.x + LABELS, area.y, area.right(), &pieces);
+}
+
+impl SnapshotScreen {
+    pub(super) fn draw_time(
+        &self,
+        device: &Device,
+        study: &Study,
+        area: Rect,
+        buffer: &mut Buffer,
+        theme: &Theme,
+    ) {
+        if device.events.is_empty() {
+            put_line(buffer, area, NO_TRACE, Role::Dim, theme);
+            return;
+        }
+        let mut below = self.under(device, study);
+        let most = if is_cramped(area) { 1 } else { below.len() };
+        below.truncate(most.min(usize::from(area.height.saturating_sub(3))));
+        let rows = u16::try_from(below.len()).unwrap_or(0);
+        let chart = Rect {
+            height: area.height - rows,
+            ..area
+        };
+        let cursor = Some(self.time.moment());
+        self.time.chart(device, study, cursor, chart, buffer, theme);
+        for (y, (text, role)) in (chart.bottom()..area.bottom()).zip(&below) {
+            let line = Rect {
+                x: area.x + 1,
+                y,
+                width: area.width.saturating_sub(2),
+                height: 1,
+            };
+            put_line(buffer, line, text, *role, theme);
+        }
+    }
+
+    /// What the cursor is on: the figures after that event, and the event with its stack.
+    fn under(&self, device: &Device, study: &Study) -> Vec<(String, Role)> {
+        let moment = self.time.moment();
+        let span = study.history.span(device, moment, moment);
+        let (from, to) = self.time.column(0, 1);
+        let shown = match to - from == device.events.len() {
+            true => String::new(),
+            false => format!("  (shown: {} of {} events)", to - from, device.events.len()),
+        };
+        let mut lines = vec![(
+            format!(
+                "after {}: requested {}, reserved {}{shown}",
+                when(device, moment),
+                span.allocated.1,
+                span.reserved
+            ),
+            Role::Text,
+        )];
+        let last = moment.checked_sub(1).and_then(|at| device.events.get(at));
+        if let Some(event) = last {
+            lines.push(event_words(event));
+            let words = self.opened.snapshot.stacks.words(event.stack);
+            if !words.is_empty() {
+                lines.push((words, Role::Dim));
+            }
+        }
+        if let Some((from, to)) = self.time.marked() {
+            let words = format!("marks: {} and {}", when(device, from), when(device, to));
+            lines.push((words, Role::Key));
+        }
+        lines
+    }
+}
+
+fn event_words(event: &Event) -> (String, Role) {
+    let name = event.action.name();
+    match event.action {
+        Happened::Oom => (format!("OUT OF MEMORY: {}", oom_words(event)), Role::Bad),
+        Happened::Snapshot | Happened::UserDefined | Happened::Unknown => {
+            (name.to_owned(), Role::Text)
+        }
+        _ => (
+            format!("{name} {} at {:x}", Bytes(event.size), event.addr),
+            Role::Text,
+        ),
+    }
+}

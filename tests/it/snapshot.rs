@@ -1,0 +1,545 @@
+//! Memory snapshots read from pickles: those of a real PyTorch, every version of the format, and everything that a
+//! file can do wrong.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use gputop::allocator::config::Config;
+use gputop::allocator::model::Model;
+use gputop::allocator::rules::Rules;
+use gputop::allocator::trace::{Op, PoolId};
+use gputop::model::pool::{BlockState, PoolKind, Segment};
+use gputop::model::units::Bytes;
+use gputop::snapshot::{self, Action, Snapshot, SnapshotError, Study};
+use proptest::prelude::*;
+
+use crate::machine::gputop;
+
+const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
+const OLD: &[u8] = include_bytes!("../data/snapshots/torch-2.0/native.pickle");
+const EXPANDABLE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/expandable.pickle");
+const HOOK: &[u8] = include_bytes!("../data/snapshots/torch-2.15/hook.pickle");
+const LIST: &[u8] = include_bytes!("../data/snapshots/torch-2.15/list.pickle");
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/snapshots")
+        .join(name)
+}
+
+fn read(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
+    snapshot::read(bytes)
+}
+
+fn fault(bytes: &[u8]) -> String {
+    read(bytes).expect_err("a fault").to_string()
+}
+
+#[test]
+fn a_real_snapshot_is_what_pytorch_says_of_itself() {
+    let snapshot = read(NATIVE).unwrap();
+    let [first, second] = &snapshot.devices[..] else {
+        panic!("two devices");
+    };
+    // `allocated_size`, `requested_size` and `total_size` of the file's segments, summed by Python.
+    let study = Study::of(first);
+    assert_eq!(study.fragmentation.allocated, Bytes(62_354_432));
+    assert_eq!(first.requested(), Bytes(62_354_048));
+    assert_eq!(first.reserved(), Bytes::mib(94));
+    assert_eq!((first.events.len(), second.events.len()), (292, 2));
+    assert_eq!((first.ordinal, second.ordinal), (0, 1));
+    let kinds = |kind| {
+        let segments = first.map.segments.iter();
+        segments.filter(|segment| segment.pool == kind).count()
+    };
+    assert_eq!(kinds(PoolKind::Private), 1);
+    let last = first.events.last().unwrap();
+    assert_eq!((last.action, last.size), (Action::Oom, 200 << 30));
+    assert_eq!(first.since_first(last), Some(763));
+    let place = snapshot.stacks.place(last.stack).unwrap();
+    assert_eq!(place.to_string(), "train.py:44 main");
+}
+
+#[test]
+fn expandable_segments_are_mapped_and_unmapped() {
+    let snapshot = read(EXPANDABLE).unwrap();
+    assert_eq!(
+        snapshot.conf(),
+        Some("expandable_segments:True,max_split_size_mb:512")
+    );
+    let device = &snapshot.devices[0];
+    assert!(device.map.segments.iter().all(|segment| segment.expandable));
+    assert_eq!(device.reserved(), Bytes::mib(104));
+    let study = Study::of(device);
+    assert_eq!(study.history.span(device, 0, 0).reserved, Bytes(0));
+    let trace = snapshot.trace(device);
+    assert!(!trace.cut);
+    assert_eq!(trace.recorded.conf.as_deref(), snapshot.conf());
+    assert_eq!(
+        trace.recorded.reserved_peak,
+        Some(study.span(device).reserved)
+    );
+}
+
+#[test]
+fn an_old_one_lacks_times_and_settings_and_says_as_much() {
+    let snapshot = read(OLD).unwrap();
+    assert!(snapshot.settings.is_empty() && snapshot.conf().is_none());
+    let device = &snapshot.devices[0];
+    let study = Study::of(device);
+    assert_eq!(study.fragmentation.allocated, Bytes(58_160_128));
+    assert_eq!(device.requested(), Bytes(58_159_744));
+    assert_eq!(device.reserved(), Bytes::mib(74));
+    assert_eq!((device.events.len(), study.length(device)), (290, None));
+    // Its stacks stand in the history of each block.
+    let first = device.held.first().unwrap();
+    let place = snapshot.stacks.place(first.stack).unwrap();
+    assert_eq!(place.to_string(), "model.py:6 __init__");
+    let blocks = device
+        .map
+        .segments
+        .iter()
+        .flat_map(|segment| &segment.blocks);
+    assert!(blocks.clone().count() > 10);
+    assert!(blocks.clone().all(|block| block.address > 0));
+    assert_eq!(study.history.span(device, 0, 0).reserved, Bytes(0));
+}
+
+#[test]
+fn a_whole_history_begins_with_nothing_and_its_growth_is_what_is_held() {
+    let snapshot = read(NATIVE).unwrap();
+    for device in &snapshot.devices {
+        let study = Study::of(device);
+        let before = study.history.span(device, 0, 0);
+        assert_eq!((before.allocated.1, before.reserved), (Bytes(0), Bytes(0)));
+        let held = study.by_stack(device);
+        let grown = study.history.growth(device, 0, device.events.len());
+        assert_eq!(held, grown);
+        assert_eq!(held, study.history.live_at(device, device.events.len()));
+        assert!(study.history.live_at(device, 0).is_empty());
+    }
+}
+
+#[test]
+fn a_history_without_stacks_is_a_trace_all_the_same() {
+    let snapshot = read(HOOK).unwrap();
+    assert_eq!(snapshot.stacks.count(), 0);
+    let trace = snapshot.trace(&snapshot.devices[0]);
+    let count = |is_it: fn(&Op) -> bool| trace.ops.iter().filter(|op| is_it(op)).count();
+    let allocated = count(|op| matches!(op, Op::Alloc { .. }));
+    let freed = count(|op| matches!(op, Op::Free { .. }));
+    let live = snapshot.devices[0].held.iter();
+    let live = live.filter(|held| held.state == BlockState::Allocated);
+    assert_eq!(allocated - freed, live.count());
+    assert!(trace.start.is_empty() && !trace.cut);
+    assert_eq!(
+        trace.ops.last(),
+        Some(&Op::Refused {
+            requested: Bytes::gib(200),
+            stream: 0,
+            pool: PoolId::SHARED,
+            driver_free: Some(Bytes(85_800_779_776)),
+        })
+    );
+    let pools = trace.ops.iter().filter_map(|op| match op {
+        Op::Alloc { pool, .. } => Some(*pool),
+        _ => None,
+    });
+    assert_eq!(pools.filter(|pool| *pool != PoolId::SHARED).count(), 1);
+}
+
+#[test]
+fn played_again_under_its_own_settings_a_trace_leaves_the_very_blocks_of_the_map() {
+    for file in [NATIVE, HOOK, EXPANDABLE] {
+        let snapshot = read(file).unwrap();
+        for device in &snapshot.devices {
+            let trace = snapshot.trace(device);
+            let config = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
+            // The fake card of tests/data/snapshots.
+            let card = Bytes::gib(80);
+            let mut model = Model::new(Rules::new((2, 15), &config), card, card);
+            for op in &trace.ops {
+                model.play(op);
+            }
+            let stats = model.stats();
+            assert_eq!(Bytes(stats.reserved.current), device.reserved());
+            assert_eq!(
+                Some(Bytes(stats.reserved.peak)),
+                trace.recorded.reserved_peak
+            );
+            assert_eq!(stats.num_ooms, device.ooms().count() as u64);
+            let sizes = |segments: &[Segment]| {
+                let blocks = |segment: &Segment| {
+                    let blocks = segment.blocks.iter();
+                    blocks
+                        .map(|block| (block.size, block.state))
+                        .collect::<Vec<_>>()
+                };
+                let mut all: Vec<_> = segments
+                    .iter()
+                    .map(|segment| {
+                        (
+                            segment.stream,
+                            segment.size,
+                            format!("{:?}", blocks(segment)),
+                        )
+                    })
+                    .collect();
+                all.sort();
+                all
+            };
+            assert_eq!(sizes(&model.segments()), sizes(&device.map.segments));
+        }
+    }
+}
+
+#[test]
+fn what_was_there_before_a_trace_is_where_it_starts() {
+    let mut snapshot = read(HOOK).unwrap();
+    let whole = snapshot.trace(&snapshot.devices[0]);
+    let device = &mut snapshot.devices[0];
+    // As PyTorch does when its buffer is full.
+    device.events.drain(..100);
+    let trace = snapshot.trace(&snapshot.devices[0]);
+    assert!(trace.cut);
+    let mut live = std::collections::BTreeMap::new();
+    for op in &whole.ops[..100] {
+        match *op {
+            Op::Alloc {
+                block, requested, ..
+            } => drop(live.insert(block, requested)),
+            Op::Free { block } => drop(live.remove(&block)),
+            _ => {}
+        }
+    }
+    let start = trace.start.iter().map(|live| (live.block, live.requested));
+    assert_eq!(
+        start.collect::<Vec<_>>(),
+        live.into_iter().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn every_protocol_says_the_same() {
+    let newest = read(LIST).unwrap();
+    for protocol in 0..=5 {
+        let bytes = fs::read(data(&format!("protocols/{protocol}.pickle"))).unwrap();
+        let snapshot = read(&bytes).unwrap();
+        assert_eq!(snapshot.devices, newest.devices, "protocol {protocol}");
+    }
+    assert_eq!(newest.devices[0].reserved(), Bytes::mib(94));
+}
+
+/// A pickle of protocol 4 around some instructions.
+fn pickle(body: &[u8]) -> Vec<u8> {
+    [b"\x80\x04", body, b"."].concat()
+}
+
+fn text(text: &str) -> Vec<u8> {
+    let length = u8::try_from(text.len()).unwrap();
+    [&[0x8c, length], text.as_bytes()].concat()
+}
+
+#[test]
+fn nothing_is_ever_executed() {
+    let system = [text("os"), text("system"), vec![0x93]].concat();
+    for (body, says) in [
+        (
+            b"cos\nsystem\n(S'true'\ntR".to_vec(),
+            "at byte 2 it asks to import something (GLOBAL)",
+        ),
+        (
+            system,
+            "at byte 14 it asks to import something (STACK_GLOBAL)",
+        ),
+        (
+            b"]]R".to_vec(),
+            "at byte 4 it asks to call something (REDUCE)",
+        ),
+        (b"(]S'x'\nios\nsystem\n".to_vec(), "(INST)"),
+        (b"(]o".to_vec(), "(OBJ)"),
+        (b"])\x81".to_vec(), "(NEWOBJ)"),
+        (b"])}\x92".to_vec(), "(NEWOBJ_EX)"),
+        (
+            b"]}b".to_vec(),
+            "at byte 4 it asks to change an object (BUILD)",
+        ),
+        (b"\x82\x01".to_vec(), "(EXT1)"),
+        (b"\x83\x01\x00".to_vec(), "(EXT2)"),
+        (b"\x84\x01\x00\x00\x00".to_vec(), "(EXT4)"),
+        (
+            b"Pname\n".to_vec(),
+            "fetch an object from elsewhere (PERSID)",
+        ),
+        (b"]Q".to_vec(), "(BINPERSID)"),
+        (b"\x97".to_vec(), "(NEXT_BUFFER)"),
+        (b"]\x98".to_vec(), "(READONLY_BUFFER)"),
+    ] {
+        let said = fault(&pickle(&body));
+        assert!(said.contains(says), "{body:?}: {said}");
+        assert!(said.ends_with("nothing of a file is ever executed here"));
+    }
+}
+
+#[test]
+fn other_files_are_told_by_what_they_are() {
+    for (bytes, says) in [
+        (&b""[..], "it is no pickle: it is empty"),
+        (b"PK\x03\x04rest", "zip archive, such as torch.save writes"),
+        (b"{\n\"schema\": 1}", "it looks like JSON"),
+        (b"{\"schema\": 1}", "it looks like JSON"),
+        (b"<!DOCTYPE html>", "memory_viz"),
+        (
+            b"\x80\x06.",
+            "a pickle of protocol 6; protocols 0 to 5 can be read",
+        ),
+        (b"\x80\x04\xff.", "no pickle has an instruction 0xff"),
+        (
+            b"\x80\x04K\x01.",
+            "no memory snapshot of PyTorch, but a number",
+        ),
+        (b"\x80\x04].", "no memory snapshot of PyTorch, but a list"),
+        (b"\x80\x04}.", "a dictionary without `segments`"),
+        (b"\x80\x04\x8c\x01a.", "but a text"),
+    ] {
+        let said = fault(bytes);
+        assert!(said.contains(says), "{bytes:?}: {said}");
+    }
+}
+
+#[test]
+fn values_that_cannot_be_are_told_with_their_place() {
+    let event = |key: &str, value: &[u8]| {
+        let items = [&text("action"), &text("alloc"), &text(key), value];
+        pickle(&[&b"}("[..], &items.map(<[u8]>::to_vec).concat(), b"u"].concat())
+    };
+    for (key, value, says) in [
+        (
+            "size",
+            &b"N"[..],
+            "the `size` of something is nothing (None)",
+        ),
+        (
+            "size",
+            b"J\xff\xff\xff\xff",
+            "the `size` of something is below 0",
+        ),
+        ("addr", b"\x88", "the `addr` of something is a truth value"),
+        ("stream", b"]", "the `stream` of something is a list"),
+        ("size", b"G?\xf0\0\0\0\0\0\0", "no whole number of bytes"),
+        ("action", b"K\x01", "the action of an event is a number"),
+    ] {
+        let said = fault(&event(key, value));
+        assert!(said.starts_with("it is damaged at byte "), "{said}");
+        assert!(said.contains(says), "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_file_cut_at_any_byte_is_told_as_cut() {
+    for whole in [LIST, &fs::read(data("protocols/0.pickle")).unwrap()] {
+        for length in 1..whole.len() {
+            let said = fault(&whole[..length]);
+            assert!(
+                said.starts_with(&format!("it is cut off at byte {length}, ")),
+                "{length}: {said}"
+            );
+        }
+    }
+    for length in (1..NATIVE.len()).step_by(101) {
+        assert!(matches!(
+            read(&NATIVE[..length]),
+            Err(SnapshotError::Cut(_))
+        ));
+    }
+}
+
+#[test]
+fn deep_nesting_ends_in_a_sentence() {
+    for (deep, says) in [
+        (vec![b'('; 3_000_000], "more than 10000 levels"),
+        (
+            vec![b']'; 6_000_000],
+            "too many values that belong to nothing yet",
+        ),
+        (b"](".repeat(1_000_000), "more than 10000 levels"),
+    ] {
+        assert!(fault(&pickle(&deep)).contains(says));
+    }
+    // A million lists in each other, which Python itself would not write, is no snapshot and no overflow.
+    let count = 1_000_000;
+    let nested = [vec![b']'; count], vec![b'a'; count - 1]].concat();
+    assert!(fault(&pickle(&nested)).contains("no memory snapshot of PyTorch, but a list"));
+    // A list that holds itself.
+    assert!(fault(&pickle(b"]\x94h\x00a")).contains("but a list"));
+}
+
+#[test]
+fn claims_of_size_cost_nothing() {
+    let u64_max = u64::MAX.to_le_bytes();
+    for (body, says) in [
+        (
+            [b"\x8d", &u64_max[..]].concat(),
+            "a value of more than 64 MiB",
+        ),
+        (
+            [b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(),
+            "a value of more than 64 MiB",
+        ),
+        (b"X\xff\xff\xff\x03".to_vec(), "it is cut off"),
+        (
+            b"\x8b\xff\xff\xff\x7f".to_vec(),
+            "a value of more than 64 MiB",
+        ),
+        (
+            b"\x8b\xff\xff\xff\xff".to_vec(),
+            "a number of less than no bytes",
+        ),
+        // A place in the memo far from all others.
+        (
+            b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(),
+            "but a list",
+        ),
+        (b"h\x05".to_vec(), "it uses a value that it did not keep"),
+        (b"t".to_vec(), "the end of a container that did not begin"),
+        (b"a".to_vec(), "finds nothing to work on"),
+        (b"](K\x01(a".to_vec(), "finds nothing to work on"),
+    ] {
+        let said = fault(&pickle(&body));
+        assert!(said.contains(says), "{body:?}: {said}");
+    }
+}
+
+#[test]
+fn the_same_events_twice_are_refused() {
+    let event = [&b"}("[..], &text("action"), &text("alloc"), b"u"].concat();
+    let traces = [&b"(]("[..], &event, b"e\x94h\x00h\x00l"].concat();
+    let body = [
+        &b"}("[..],
+        &text("segments"),
+        b"]",
+        &text("device_traces"),
+        &traces,
+        b"u",
+    ]
+    .concat();
+    let said = fault(&pickle(&body));
+    assert!(said.contains("one that has the same event twice"), "{said}");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = read(&pickle(&bytes));
+    }
+
+    #[test]
+    fn no_instructions_make_it_panic(
+        body in prop::collection::vec(prop::sample::select(&b"().01245KNMabdeghjlpqrstu}]\x85\x86\x87\x88\x8f\x90\x91\x94\x8c\x00\x01"[..]), 0..300)
+    ) {
+        let _ = read(&pickle(&body));
+    }
+
+    #[test]
+    fn no_damage_makes_anything_panic(
+        changes in prop::collection::vec((0..NATIVE.len(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = NATIVE.to_vec();
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        if let Ok(snapshot) = read(&bytes) {
+            for device in &snapshot.devices {
+                let study = Study::of(device);
+                study.history.live_at(device, study.peak);
+                snapshot.trace(device);
+            }
+        }
+    }
+}
+
+fn run(args: &[&str]) -> Output {
+    gputop([&["snapshot"], args].concat()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn it_is_printed_where_there_is_no_terminal() {
+    let file = data("torch-2.15/native.pickle");
+    let output = run(&[file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let printed = printed.replace(file.to_str().unwrap(), "native.pickle");
+    insta::assert_snapshot!("printed", printed);
+}
+
+#[test]
+fn json_has_the_same_figures_and_reasons() {
+    let file = data("torch-2.15/native.pickle");
+    let output = run(&[file.to_str().unwrap(), "--json", "--device", "0"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["schema"], 1);
+    let device = &json["devices"][0];
+    assert_eq!(device["stats"]["reserved_bytes"], 94 << 20);
+    assert_eq!(device["trace"]["ooms"][0]["requested_bytes"], 200_u64 << 30);
+    assert_eq!(device["by_stack"][0]["frames"][0]["function"], "__init__");
+    assert_eq!(json["devices"].as_array().unwrap().len(), 1);
+    let list = data("torch-2.15/list.pickle");
+    let output = run(&[list.to_str().unwrap(), "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let trace = &json["devices"][0]["trace"];
+    assert_eq!(trace["missing"], "not_read");
+    assert!(
+        trace["hint"]
+            .as_str()
+            .unwrap()
+            .contains("_record_memory_history")
+    );
+}
+
+#[test]
+fn a_packed_file_is_unpacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("snapshot");
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(NATIVE).unwrap();
+    let packed = packer.finish().unwrap();
+    for bytes in [&packed, &zstd::encode_all(NATIVE, 1).unwrap()] {
+        fs::write(&file, bytes).unwrap();
+        let output = run(&[file.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    fs::write(&file, &packed[..packed.len() / 2]).unwrap();
+    assert!(said(&run(&[file.to_str().unwrap()])).contains("it is cut off at byte"));
+}
+
+#[test]
+fn what_is_no_file_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    nix::unistd::mkfifo(path("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::write(path("evil\x1b[31m"), b"\x80\x04cos\nsystem\n.").unwrap();
+    for (name, says) in [
+        ("missing.pickle", "there is no such file"),
+        (".", "it is a directory; name the .pickle file in it"),
+        ("fifo", "it is no regular file"),
+        (
+            "evil\x1b[31m",
+            "evil^[[31m: at byte 2 it asks to import something (GLOBAL)",
+        ),
+    ] {
+        let output = run(&[&path(name)]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        let said = said(&output);
+        assert!(said.contains(says), "{name}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let file = data("torch-2.15/native.pickle");
+    let output = run(&[file.to_str().unwrap(), "--device", "7"]);
+    assert!(said(&output).contains("--device 7: the snapshot has the devices 0, 1"));
+}

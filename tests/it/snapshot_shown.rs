@@ -1,0 +1,214 @@
+//! The screen of a memory snapshot: each part at three sizes, and what its keys do.
+
+use gputop::snapshot::{self, Study};
+use gputop::tui::app::App;
+use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::picture::text_of;
+use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
+use gputop::tui::theme::{Palette, Theme};
+use gputop::tui::view::{Outcome, View};
+use jiff::tz::TimeZone;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::layout::Rect;
+
+use crate::terminal::Launch;
+
+const NATIVE: &[u8] = include_bytes!("../data/snapshots/torch-2.15/native.pickle");
+const LIST: &[u8] = include_bytes!("../data/snapshots/torch-2.15/list.pickle");
+const OLD: &[u8] = include_bytes!("../data/snapshots/torch-2.0/native.pickle");
+
+struct Shown {
+    app: App,
+    view: View,
+}
+
+impl Shown {
+    fn open(file: &[u8]) -> Self {
+        let snapshot = snapshot::read(file).expect("a snapshot");
+        let studies = snapshot.devices.iter().map(Study::of).collect();
+        let opened = Opened {
+            name: "train.pickle".into(),
+            snapshot,
+            studies,
+        };
+        let keymap = Keymap::parse(DEFAULT).expect("the keymap");
+        let theme = Theme::new(Palette::None, false, TimeZone::UTC);
+        Self {
+            app: App::new(theme, keymap, None),
+            view: View::alone(Box::new(SnapshotScreen::new(opened))),
+        }
+    }
+
+    fn key(&mut self, code: KeyCode) -> Outcome {
+        let key = KeyEvent::new(code, KeyModifiers::NONE);
+        self.view.key(key, &mut self.app).0
+    }
+
+    fn type_in(&mut self, text: &str) {
+        for letter in text.chars() {
+            self.key(KeyCode::Char(letter));
+        }
+    }
+
+    fn draw(&self, width: u16, height: u16) -> String {
+        let area = Rect::new(0, 0, width, height);
+        let mut buffer = Buffer::empty(area);
+        self.view.draw(&self.app, area, &mut buffer);
+        text_of(&buffer)
+    }
+}
+
+const PARTS: [&str; 5] = ["summary", "map", "time", "stacks", "grown"];
+
+#[test]
+fn every_part_at_every_size() {
+    for (width, height) in [(120, 40), (80, 24), (40, 6)] {
+        let mut shown = Shown::open(NATIVE);
+        for part in PARTS {
+            let name = format!("{part}-{width}x{height}");
+            insta::assert_snapshot!(name, shown.draw(width, height));
+            shown.key(KeyCode::Tab);
+        }
+    }
+}
+
+#[test]
+fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
+    // Without any memory, without a history, without times, and whole.
+    for file in [&b"\x80\x04}\x8c\x08segments]s."[..], LIST, OLD, NATIVE] {
+        let mut shown = Shown::open(file);
+        for _ in PARTS {
+            for width in [1, 2, 9, 17, 40, 60, 80, 130] {
+                for height in [0, 1, 2, 3, 4, 5, 6, 10, 13, 24, 50] {
+                    shown.draw(width, height);
+                }
+            }
+            for code in [
+                KeyCode::Down,
+                KeyCode::Right,
+                KeyCode::End,
+                KeyCode::Enter,
+                KeyCode::Esc,
+            ] {
+                shown.key(code);
+                shown.draw(80, 24);
+            }
+            shown.key(KeyCode::Tab);
+        }
+    }
+}
+
+#[test]
+fn what_has_no_history_says_how_to_record_one() {
+    let mut shown = Shown::open(LIST);
+    assert!(shown.draw(120, 30).contains("_record_memory_history"));
+    shown.key(KeyCode::Tab);
+    shown.key(KeyCode::Tab);
+    assert!(shown.draw(120, 30).contains("no history was recorded"));
+}
+
+#[test]
+fn enter_in_time_shows_who_held_what_then_and_esc_the_end_again() {
+    let mut shown = Shown::open(NATIVE);
+    shown.draw(100, 26);
+    shown.key(KeyCode::Tab);
+    shown.key(KeyCode::Tab);
+    // It begins at the peak.
+    assert!(shown.draw(100, 26).contains("after event 68"));
+    shown.key(KeyCode::Enter);
+    let at_peak = shown.draw(100, 26);
+    assert!(at_peak.contains("REQUESTED after event 68"), "{at_peak}");
+    assert!(at_peak.contains("model.py:13 logits"), "{at_peak}");
+    shown.key(KeyCode::Esc);
+    let at_end = shown.draw(100, 26);
+    assert!(
+        at_end.contains("REQUESTED at the snapshot: 59.47 MiB"),
+        "{at_end}"
+    );
+    assert!(!at_end.contains("logits"), "{at_end}");
+    assert!(matches!(shown.key(KeyCode::Char('q')), Outcome::Leave));
+}
+
+#[test]
+fn two_marks_say_what_grew_between_them() {
+    let mut shown = Shown::open(NATIVE);
+    shown.draw(100, 26);
+    shown.key(KeyCode::Tab);
+    shown.key(KeyCode::Tab);
+    shown.key(KeyCode::Char(' '));
+    shown.key(KeyCode::Home);
+    shown.key(KeyCode::Char(' '));
+    let marked = shown.draw(100, 26);
+    assert!(marked.contains("marks: event 0 and event 68"), "{marked}");
+    shown.key(KeyCode::Tab);
+    shown.key(KeyCode::Tab);
+    let grown = shown.draw(100, 26);
+    assert!(grown.contains("GREW from event 0 to event 68"), "{grown}");
+    assert!(grown.contains("216.86 MiB"), "{grown}");
+    // The next failure, from the beginning.
+    let mut shown = Shown::open(NATIVE);
+    shown.draw(100, 26);
+    shown.key(KeyCode::Tab);
+    shown.key(KeyCode::Tab);
+    shown.key(KeyCode::Char('n'));
+    let oom = shown.draw(100, 26);
+    assert!(oom.contains("OUT OF MEMORY: 200.00 GiB wanted"), "{oom}");
+    assert!(oom.contains("train.py:44 main"), "{oom}");
+}
+
+#[test]
+fn stacks_are_searched_and_read_whole() {
+    let mut shown = Shown::open(NATIVE);
+    shown.key(KeyCode::Char('/'));
+    shown.type_in("REMEmb");
+    let typed = shown.draw(100, 26);
+    assert!(typed.contains("look for: REMEmb"), "{typed}");
+    assert!(typed.contains("in 1 stacks, 3 hidden"), "{typed}");
+    shown.key(KeyCode::Enter);
+    shown.key(KeyCode::Enter);
+    let whole = shown.draw(100, 26);
+    assert!(
+        whole.contains("/home/ana/job/train.py:13 remember"),
+        "{whole}"
+    );
+    // First out of the stack, then out of the search; it takes a q to leave.
+    shown.key(KeyCode::Esc);
+    shown.key(KeyCode::Esc);
+    assert!(shown.draw(100, 26).contains("in 4 stacks"));
+    assert!(matches!(shown.key(KeyCode::Esc), Outcome::Stay));
+}
+
+#[test]
+fn keys_of_a_dashboard_do_nothing_here() {
+    let mut shown = Shown::open(NATIVE);
+    let before = shown.draw(100, 26);
+    for letter in "xTKLMSdiwtCsIpW!".chars() {
+        assert!(matches!(shown.key(KeyCode::Char(letter)), Outcome::Stay));
+        assert_eq!(shown.draw(100, 26), before, "{letter}");
+    }
+    shown.key(KeyCode::Char(']'));
+    assert!(shown.draw(100, 26).contains("device 1 (2 of 2)"));
+}
+
+#[test]
+fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/snapshots/torch-2.15/native.pickle"
+    );
+    let terminal = Launch::gputop()
+        .args(["snapshot", file])
+        .size(24, 100)
+        .start();
+    terminal.wait_text("[summary]");
+    terminal.send("\t\t\t");
+    terminal.wait_text("REQUESTED at the snapshot");
+    terminal.send("?");
+    terminal.wait_text("Help: Snapshot");
+    terminal.send("\x1b");
+    terminal.wait_for(|screen| !screen.contents().contains("Help"), "no help");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
