@@ -179,21 +179,18 @@ pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     matches!(model.play(&refused), Some(Outcome::Address(_)))
 }
 
-/// What is on the card beside the allocator's memory, from an OOM that says what the driver had free then. `None` where
-/// there was none, or the history does not begin with the program.
-pub fn outside(trace: &Trace, card: Bytes) -> Option<Bytes> {
-    if trace.cut {
-        return None;
-    }
-    let mut reserved = 0_u64;
-    for op in &trace.ops {
+/// What the allocator could take in all, from the last OOM: what it had reserved and what the driver had free then.
+/// `None` where there was none.
+pub fn available(trace: &Trace) -> Option<Bytes> {
+    let mut reserved = trace.recorded.reserved_end?.0;
+    for op in trace.ops.iter().rev() {
         match *op {
-            Op::Seen(Seen::Reserved(size)) => reserved = reserved.saturating_add(size.0),
-            Op::Seen(Seen::Returned(size)) => reserved = reserved.saturating_sub(size.0),
+            Op::Seen(Seen::Reserved(size)) => reserved = reserved.saturating_sub(size.0),
+            Op::Seen(Seen::Returned(size)) => reserved = reserved.saturating_add(size.0),
             Op::Refused {
                 driver_free: Some(free),
                 ..
-            } => return card.0.checked_sub(reserved.checked_add(free.0)?).map(Bytes),
+            } => return reserved.checked_add(free.0).map(Bytes),
             _ => {}
         }
     }
@@ -302,7 +299,7 @@ mod tests {
             pool: PoolId::SHARED,
             driver_free: Some(Bytes::mib(300)),
         };
-        let trace = Trace {
+        let mut trace = Trace {
             ops: vec![
                 alloc(1, 600),
                 Op::Seen(Seen::Reserved(Bytes::mib(600))),
@@ -317,9 +314,12 @@ mod tests {
         let first = outlook.oom.unwrap();
         assert_eq!((first.operation, first.recorded), (3, true));
         assert_eq!((outlook.played, outlook.num_ooms), (5, 2));
-        assert_eq!(outside(&trace, Bytes::mib(1000)), Some(Bytes::mib(100)));
+        assert_eq!(available(&trace), None);
+        trace.recorded.reserved_end = Some(Bytes::mib(700));
+        trace.ops.push(Op::Seen(Seen::Reserved(Bytes::mib(100))));
+        assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
-        assert!(larger.fits() && larger.played == 6);
+        assert!(larger.fits() && larger.played == 7);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::{allocator, print, say, snapshot};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch};
 use crate::allocator::trace::{Live, PoolId, Recorded, Trace};
-use crate::allocator::whatif::{Room, largest_fit, outside, replay, succeeds};
+use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
 use crate::collect::process::alloc_conf_of;
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{BlockState, PoolKind, PoolMap};
@@ -107,38 +107,23 @@ pub fn run(args: &Args) -> Result<u8> {
     if args.json {
         print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
-        print(&document.text(super::width()))?;
+        print(&document.text())?;
     }
     Ok(0)
 }
 
 fn play(trace: &Trace, args: &Args) -> Result<Device> {
     let torch = args.torch.or(trace.recorded.torch);
-    let card = args.card.or(trace.recorded.card);
-    let besides = args
-        .outside
-        .or(trace.recorded.outside)
-        .or_else(|| outside(trace, card?));
-    let room = card.map_or(Room::ENDLESS, |card| Room {
-        card,
-        outside: besides.unwrap_or_default(),
-    });
-    if room.card <= room.outside {
-        bail!(
-            "--outside {}: nothing of the card's {} is left for the allocator",
-            room.outside,
-            room.card
-        );
-    }
+    let room = room(trace, args)?;
     let settings = settings(
         args,
         trace.recorded.conf.as_deref(),
         torch.unwrap_or(NEWEST),
     )?;
     let played = settings.into_iter().map(|setting| {
-        let outlook = replay(trace, &setting.rules, room);
+        let outlook = replay(trace, &setting.rules, room.unwrap_or(Room::ENDLESS));
         Played {
-            fits: card.map(|_| largest_fit(&outlook.end)),
+            fits: room.map(|_| largest_fit(&outlook.end)),
             wanted: args.want.map(|size| succeeds(&outlook.end, size)),
             no_effect: setting.no_effect(),
             name: setting.name,
@@ -155,29 +140,50 @@ fn play(trace: &Trace, args: &Args) -> Result<Device> {
             peak_reserved: trace.recorded.reserved_peak,
         },
         torch,
-        card,
-        outside: besides.filter(|_| card.is_some()),
+        card: room.map(|room| room.card),
+        outside: room.map(|room| room.outside),
         want: args.want,
         settings: played.collect(),
     })
+}
+
+/// The card, as told or as recorded; without either, what an OOM of the recording says of it. `None`: no limit.
+fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
+    let available = available(trace);
+    let Some(card) = args.card.or(trace.recorded.card) else {
+        return Ok(available.map(|card| Room {
+            card,
+            outside: Bytes(0),
+        }));
+    };
+    let told = args.outside.or(trace.recorded.outside);
+    // Another card than the recorded one holds another context, but nothing nearer is known.
+    let outside = told.or_else(|| card.0.checked_sub(available?.0).map(Bytes));
+    let outside = outside.unwrap_or_default();
+    if card <= outside {
+        bail!("--outside {outside}: nothing of the card's {card} is left for the allocator");
+    }
+    Ok(Some(Room { card, outside }))
 }
 
 impl Setting {
     /// Why an option of it changes nothing.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
-            .then_some(
-                "garbage_collection_threshold does nothing without a memory fraction below 1",
-            )
+            .then_some("no effect without a memory fraction")
     }
 }
 
 fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Setting>> {
+    let fraction = present.and_then(|conf| Config::parse(conf).memory_fraction);
     let setting = |name, conf: &str| -> Result<Setting> {
+        let mut config = config(conf, torch)?;
+        // A limit that somebody set is none of the allocator's habits: it stays.
+        config.memory_fraction = config.memory_fraction.or(fraction);
         Ok(Setting {
             name,
             conf: conf.trim().to_owned(),
-            rules: Rules::new(torch, &config(conf, torch)?),
+            rules: Rules::new(torch, &config),
         })
     };
     let mut all = Vec::new();

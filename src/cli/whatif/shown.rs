@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Serialize, Serializer};
 
 use crate::allocator::rules::Torch;
-use crate::allocator::whatif::{Oom, Outlook};
+use crate::allocator::whatif::Outlook;
 use crate::model::units::Bytes;
 
 #[derive(Serialize)]
@@ -126,34 +126,26 @@ impl Serialize for Played {
 }
 
 impl Document {
-    /// For a terminal so many columns wide.
-    pub(super) fn text(&self, width: usize) -> String {
+    pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n", self.source);
         for device in &self.devices {
-            device.write(&mut text, width);
+            device.write(&mut text);
         }
         text
     }
 }
 
-/// The table's columns with figures.
-const FIGURES: usize = 50;
-
 impl Device {
-    fn write(&self, text: &mut String, width: usize) {
+    fn write(&self, text: &mut String) {
         let _ = writeln!(text, "\ndevice {}  {}", self.ordinal, self.circumstances());
         let _ = writeln!(text, "{}", self.recording.words());
         let _ = writeln!(
             text,
-            "\n{:>10} {:>10} {:>10} {:>7} {:>9}  SETTING",
-            "RESERVED", "ALLOCATED", "IDLE", "RETRIES", "OOM AT"
+            "\n{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  SETTING",
+            "RESERVED", "ALLOCATED", "IDLE", "FITS", "RETRIES", "OOM AT"
         );
         for played in &self.settings {
-            let _ = writeln!(text, "{}", played.row());
-            for line in played.remarks(self.want) {
-                let indent = if width > FIGURES + 40 { FIGURES + 2 } else { 2 };
-                let _ = writeln!(text, "{:indent$}{line}", "");
-            }
+            let _ = writeln!(text, "{}", played.row(self.want));
         }
         if let Some(verdict) = self.verdict() {
             let _ = writeln!(text, "\n{verdict}");
@@ -163,14 +155,14 @@ impl Device {
     fn circumstances(&self) -> String {
         let torch = match self.torch {
             Some((major, minor)) => format!("torch {major}.{minor}"),
-            None => "rules of the newest torch known".to_owned(),
+            None => "the newest torch known".to_owned(),
         };
         match (self.card, self.outside) {
+            (Some(card), Some(Bytes(0))) => format!("{torch}, {card} for the allocator"),
             (Some(card), Some(outside)) => {
-                format!("{torch}   card {card}, {outside} of it not the allocator's")
+                format!("{torch}, card {card}, {outside} of it not the allocator's")
             }
-            (Some(card), None) => format!("{torch}   card {card}"),
-            (None, _) => format!("{torch}   a card without limit: --card SIZE sets one"),
+            _ => format!("{torch}, a card without limit (--card SIZE)"),
         }
     }
 
@@ -227,44 +219,36 @@ impl Played {
         }
     }
 
-    fn row(&self) -> String {
+    fn row(&self, want: Option<Bytes>) -> String {
         let outlook = &self.outlook;
-        format!(
-            "{:>10} {:>10} {:>10} {:>7} {:>9}  {}",
+        let fits = self.fits.filter(|_| outlook.fits());
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let mut row = format!(
+            "{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  {}",
             outlook.peak_reserved.to_string(),
             outlook.peak_allocated.to_string(),
             outlook.idle_at_peak.to_string(),
+            or_dash(fits.map(|fits| fits.to_string())),
             outlook.num_alloc_retries,
-            outlook
-                .oom
-                .map_or_else(|| "-".into(), |oom| oom.operation.to_string()),
+            or_dash(outlook.oom.map(|oom| oom.operation.to_string())),
             self.title()
-        )
+        );
+        let remarks = self.remarks(want);
+        if !remarks.is_empty() {
+            let _ = write!(row, " ({})", remarks.join("; "));
+        }
+        row
     }
 
     fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
-        if let Some(Oom {
-            requested,
-            recorded,
-            ..
-        }) = self.outlook.oom
-        {
-            let as_recorded = if recorded {
-                ", as in the recording"
-            } else {
-                ""
-            };
-            remarks.push(format!(
-                "out of memory at a request of {requested}{as_recorded}"
-            ));
+        if let Some(oom) = self.outlook.oom {
+            let too = if oom.recorded { ", as recorded" } else { "" };
+            remarks.push(format!("{} wanted{too}", oom.requested));
         }
-        if let (Some(want), Some(wanted)) = (want, self.wanted) {
-            let verb = if wanted { "fits" } else { "does not fit" };
+        if let (Some(want), Some(fits)) = (want, self.wanted.filter(|_| self.outlook.fits())) {
+            let verb = if fits { "fits" } else { "does not fit" };
             remarks.push(format!("{want} more {verb}"));
-        }
-        if let Some(fits) = self.fits.filter(|_| self.outlook.fits()) {
-            remarks.push(format!("FITS {fits} at the end"));
         }
         remarks.extend(self.no_effect.map(str::to_owned));
         remarks
