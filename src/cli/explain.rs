@@ -4,7 +4,6 @@
 //! any size; `.gz` and `.zst` are unpacked on the way.
 
 mod input;
-mod progress;
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;

@@ -18,6 +18,7 @@ mod incidents;
 mod line;
 mod log;
 mod once;
+mod progress;
 mod record;
 mod replay;
 mod run;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
+use super::progress::{Followed, Progress};
 use super::settings::{Settings, has_terminal};
 use super::unpacked::unpacked;
 use super::{print, runtime, top};
@@ -97,6 +98,11 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     if !kind.is_file() {
         bail!("{name}: it is no regular file");
     }
-    let input = unpacked(File::open(path).map_err(fault)?).map_err(fault)?;
+    // Of what is packed it is the packed size that is known, so it is that which is followed.
+    let followed = Followed {
+        reader: File::open(path).map_err(fault)?,
+        progress: Progress::of(&name, Some(kind.len())),
+    };
+    let input = unpacked(followed).map_err(fault)?;
     snapshot::read(input).map_err(|error| eyre!("{name}: {error}"))
 }

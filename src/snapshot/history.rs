@@ -12,14 +12,12 @@ use crate::model::units::Bytes;
 
 /// Events that are summed up together: few enough to walk, many enough to skip.
 const CHUNK: usize = 4096;
-/// An event that has no allocation in the trace.
-const NOWHERE: u32 = u32::MAX;
 
 /// Everything that is computed of a trace once: 4 bytes an event.
 #[derive(Debug, Default)]
 pub struct History {
-    /// Of each `free_requested` the event that allocated the block.
-    made: Vec<u32>,
+    /// Of each `free_requested` the stack that had asked for the block; 0 where that was before the trace.
+    makers: Vec<StackId>,
     chunks: Vec<Chunk>,
     /// What each stack holds at the end, by its number: bytes asked for, and blocks.
     live: Vec<Amount>,
@@ -67,20 +65,20 @@ pub struct ByStack {
 
 impl History {
     pub fn of(device: &Device) -> Self {
-        let (made, left) = pair(&device.events);
+        let (makers, left) = pair(&device.events);
         let mut live = Vec::new();
         for held in &device.held {
             if held.state == BlockState::Allocated {
                 // A program that recorded only events has its stacks there.
-                let made = || left.get(&held.address).map(|&at| stack_of(device, at));
+                let maker = || left.get(&held.address).copied();
                 let stack = Some(held.stack).filter(|&stack| stack > 0);
-                let stack = stack.or_else(made).unwrap_or(0);
+                let stack = stack.or_else(maker).unwrap_or(0);
                 add(&mut live, stack, signed(held.requested.0), 1);
             }
         }
         Self {
             chunks: chunks(device),
-            made,
+            makers,
             live,
         }
     }
@@ -173,8 +171,8 @@ impl History {
             match event.action {
                 Action::Alloc => add(&mut net, event.stack, signed(event.size), 1),
                 Action::FreeRequested => {
-                    let made = self.made.get(at).copied().unwrap_or(NOWHERE);
-                    add(&mut net, stack_of(device, made), -signed(event.size), -1);
+                    let maker = self.makers.get(at).copied().unwrap_or(0);
+                    add(&mut net, maker, -signed(event.size), -1);
                 }
                 _ => {}
             }
@@ -183,25 +181,18 @@ impl History {
     }
 }
 
-/// Which stack asked for what an event allocated; 0 for what was there before the trace.
-fn stack_of(device: &Device, made: u32) -> StackId {
-    let event = device.events.get(made as usize);
-    event.map_or(0, |event| event.stack)
-}
-
-fn pair(events: &[Event]) -> (Vec<u32>, ByAddress<u32>) {
-    let mut made = vec![NOWHERE; events.len()];
-    let mut live = ByAddress::<u32>::default();
-    for (at, event) in (0..).zip(events) {
+/// Who had asked for what each event lets go; and who for what is live at the end, by address.
+fn pair(events: &[Event]) -> (Vec<StackId>, ByAddress<StackId>) {
+    let mut makers = vec![0; events.len()];
+    let mut live = ByAddress::<StackId>::default();
+    for (maker, event) in makers.iter_mut().zip(events) {
         match event.action {
-            Action::Alloc => drop(live.insert(event.addr, at)),
-            Action::FreeRequested => {
-                made[at as usize] = live.remove(&event.addr).unwrap_or(NOWHERE);
-            }
+            Action::Alloc => drop(live.insert(event.addr, event.stack)),
+            Action::FreeRequested => *maker = live.remove(&event.addr).unwrap_or(0),
             _ => {}
         }
     }
-    (made, live)
+    (makers, live)
 }
 
 fn chunks(device: &Device) -> Vec<Chunk> {

@@ -460,6 +460,63 @@ proptest! {
     }
 }
 
+#[test]
+fn what_the_file_says_does_nothing_to_a_terminal() {
+    let frame = [
+        &b"}("[..],
+        &text("filename"),
+        &text("evil\x1b[2J.py"),
+        &text("name"),
+        &text("step\r\n"),
+        &text("line"),
+        b"K\x07u",
+    ];
+    let block = [
+        &b"}("[..],
+        &text("state"),
+        &text("active_allocated"),
+        &text("size"),
+    ]
+    .concat();
+    let block = [
+        &block,
+        &b"M\x00\x02"[..],
+        &text("frames"),
+        b"](",
+        &frame.concat(),
+        b"eu",
+    ]
+    .concat();
+    let segment = [
+        &b"}("[..],
+        &text("total_size"),
+        b"M\x00\x10",
+        &text("blocks"),
+        b"](",
+    ]
+    .concat();
+    let list = [&b"]("[..], &segment, &block, b"eue"].concat();
+    let settings = [
+        &b"}"[..],
+        &text("PYTORCH_CUDA_ALLOC_CONF"),
+        &text("a\x1b]0;x\x07"),
+        b"s",
+    ]
+    .concat();
+    let body = [
+        &b"}("[..],
+        &text("segments"),
+        &list,
+        &text("allocator_settings"),
+        &settings,
+        b"u",
+    ];
+    let snapshot = read(&pickle(&body.concat())).unwrap();
+    let stack = snapshot.devices[0].held[0].stack;
+    assert_eq!(snapshot.stacks.words(stack), "evil^[[2J.py:7 step^M^J");
+    assert_eq!(snapshot.conf(), Some("a^[]0;x^G"));
+}
+
 fn run(args: &[&str]) -> Output {
     gputop([&["snapshot"], args].concat()).output().unwrap()
 }

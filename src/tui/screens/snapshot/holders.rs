@@ -16,9 +16,9 @@ use crate::tui::widgets::table::{mark, scrolled};
 
 #[derive(Debug, Default)]
 pub struct Holders {
+    all: Vec<ByStack>,
+    /// Those that are looked for.
     list: Vec<ByStack>,
-    /// How many a search leaves out.
-    hidden: usize,
     cursor: usize,
 }
 
@@ -27,21 +27,23 @@ const SIZE: u16 = 12;
 const COUNT: u16 = 9;
 
 impl Holders {
-    /// Those of which some frame has the wanted words, in lower case.
-    pub fn of(mut list: Vec<ByStack>, stacks: &Stacks, wanted: &str) -> Self {
-        let all = list.len();
-        let has = |text: &str| text.to_lowercase().contains(wanted);
-        if !wanted.is_empty() {
-            list.retain(|by| {
-                let mut frames = stacks.frames(by.stack);
-                frames.any(|frame| has(&frame.file) || has(&frame.function))
-            });
-        }
+    pub fn new(all: Vec<ByStack>) -> Self {
         Self {
-            hidden: all - list.len(),
-            list,
+            list: all.clone(),
+            all,
             cursor: 0,
         }
+    }
+
+    /// Shows those of which some frame has the wanted words, in lower case.
+    pub fn look_for(&mut self, wanted: &str, stacks: &Stacks) {
+        let has = |text: &str| text.to_lowercase().contains(wanted);
+        let is_it = |by: &&ByStack| {
+            let mut frames = stacks.frames(by.stack);
+            wanted.is_empty() || frames.any(|frame| has(&frame.file) || has(&frame.function))
+        };
+        self.list = self.all.iter().filter(is_it).copied().collect();
+        self.cursor = 0;
     }
 
     pub fn selected(&self) -> Option<StackId> {
@@ -60,7 +62,7 @@ impl Holders {
     }
 
     fn draw(&self, list: &Drawn<'_>, area: Rect, buffer: &mut Buffer, theme: &Theme) {
-        let hidden = match self.hidden {
+        let hidden = match self.all.len() - self.list.len() {
             0 => String::new(),
             hidden => format!(", {hidden} hidden"),
         };

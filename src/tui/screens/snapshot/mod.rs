@@ -174,11 +174,15 @@ impl SnapshotScreen {
         let (from, to) = self.time.marked().unwrap_or((0, end));
         let held = study.history.live_at(device, self.moment.unwrap_or(end));
         let grown = study.history.growth(device, from, to);
-        let stacks = &self.opened.snapshot.stacks;
+        (self.stacks, self.grown) = (Holders::new(held), Holders::new(grown));
+        self.look();
+    }
+
+    fn look(&mut self) {
         let wanted = self.search.value().to_lowercase();
-        let held = Holders::of(held, stacks, &wanted);
-        let grown = Holders::of(grown, stacks, &wanted);
-        (self.stacks, self.grown) = (held, grown);
+        let stacks = &self.opened.snapshot.stacks;
+        self.stacks.look_for(&wanted, stacks);
+        self.grown.look_for(&wanted, stacks);
     }
 
     fn open_stack(&mut self, stack: StackId) {
@@ -334,7 +338,7 @@ impl Screen for SnapshotScreen {
             }
             Action::Back if !self.search.value().is_empty() => {
                 self.search = Input::default();
-                self.list();
+                self.look();
             }
             // To the end again, from the moment that was looked at.
             Action::Back | Action::Now if self.moment.is_some() => {
@@ -365,7 +369,7 @@ impl Screen for SnapshotScreen {
             KeyCode::Char(_) if self.search.value().chars().count() >= MOST_TYPED => {}
             _ => drop(self.search.handle_event(&TerminalEvent::Key(key))),
         }
-        self.list();
+        self.look();
         true
     }
 

@@ -1,6 +1,6 @@
-//! How far reading a long log is, on standard error of a terminal.
+//! How far reading a long file is, on standard error of a terminal.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, Instant};
 
 use crate::model::units::Bytes;
@@ -19,7 +19,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of the log `name`, whose size is known for a file.
+    /// Of the file `name`, whose size is known for a file.
     pub fn of(name: &str, size: Option<u64>) -> Self {
         let next = std::io::stderr()
             .is_terminal()
@@ -44,6 +44,20 @@ impl Progress {
         let share = self.size.filter(|size| *size > 0 && *size >= self.read);
         let share = share.map_or_else(String::new, |size| format!(" of {}", Bytes(size)));
         crate::cli::say(&format!("\r\x1b[2K{}: {read}{share}", self.name));
+    }
+}
+
+/// A reader that says how far it is.
+pub struct Followed<R> {
+    pub reader: R,
+    pub progress: Progress,
+}
+
+impl<R: Read> Read for Followed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.progress.add(count);
+        Ok(count)
     }
 }
 
