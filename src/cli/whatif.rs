@@ -63,6 +63,9 @@ const REMEDIES: &[&str] = &[
     "roundup_power2_divisions:4",
 ];
 
+/// A card of which an OOM leaves more than this part to others is not the one it happened on.
+const SAME_CARD: u64 = 10;
+
 /// A setting to be played.
 struct Setting {
     /// `present` or `default`, where it is one of them.
@@ -157,9 +160,10 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
         }));
     };
     let told = args.outside.or(trace.recorded.outside);
-    // Another card than the recorded one holds another context, but nothing nearer is known.
-    let outside = told.or_else(|| card.0.checked_sub(available?.0).map(Bytes));
-    let outside = outside.unwrap_or_default();
+    // What an OOM leaves of the card is the context and others, if it was this card that it happened on.
+    let left = available.and_then(|available| card.0.checked_sub(available.0).map(Bytes));
+    let same_card = left.filter(|left| left.0 <= card.0 / SAME_CARD);
+    let outside = told.or(same_card).unwrap_or_default();
     if card <= outside {
         bail!("--outside {outside}: nothing of the card's {card} is left for the allocator");
     }

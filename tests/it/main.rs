@@ -92,3 +92,5 @@ mod training;
 mod trouble;
 #[cfg(target_os = "linux")]
 mod unattributed;
+#[cfg(target_os = "linux")]
+mod whatif;
