@@ -240,7 +240,7 @@ mod tests {
     use crate::allocator::rules::NEWEST;
 
     fn rules(conf: &str) -> Rules {
-        Rules::new(NEWEST, &Config::read(conf, NEWEST).unwrap())
+        Rules::new(NEWEST, &Config::read(conf, NEWEST).expect("a setting"))
     }
 
     fn alloc(block: u64, mib: u64) -> Op {
@@ -311,7 +311,7 @@ mod tests {
             ..Trace::default()
         };
         let outlook = replay(&trace, &rules(""), room(1000));
-        let first = outlook.oom.unwrap();
+        let first = outlook.oom.expect("an OOM");
         assert_eq!((first.operation, first.recorded), (3, true));
         assert_eq!((outlook.played, outlook.num_ooms), (5, 2));
         assert_eq!(available(&trace), None);

@@ -337,7 +337,11 @@ mod tests {
         assert_eq!(size_argument("24GiB"), Ok(Bytes::gib(24)));
         assert_eq!(size_argument("1.5 g"), Ok(Bytes::mib(1536)));
         assert_eq!(size_argument("512MB"), Ok(Bytes::mib(512)));
-        assert!(size_argument("24").unwrap_err().contains("`24GiB`"));
+        assert!(
+            size_argument("24")
+                .expect_err("no unit")
+                .contains("`24GiB`")
+        );
         for wrong in ["", "GiB", "-1G", "1e99G", "0G", "4 pages"] {
             assert!(size_argument(wrong).is_err(), "{wrong}");
         }
