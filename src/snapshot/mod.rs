@@ -3,7 +3,7 @@
 //! last events before it, and the Python stacks that asked for them.
 //!
 //! Pure reading of bytes: a pickle is a program, and this one's instructions that import, call or build are refused
-//! ([`machine`]). What is read goes into records at once ([`store`]), since a snapshot may hold ten million events;
+//! (`machine`). What is read goes into records at once (`store`), since a snapshot may hold ten million events;
 //! at the end [`Snapshot`] has the records of each device in order.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What a file holds depends on the version of torch (torch/csrc/cuda/Module.cpp, `memorySnapshot`): before 2.1 blocks
-//! have no address and events no time, 2.0 and earlier keep the stacks in a `history` of each block, `pool_id` of events came in
+//! have no address and events no time, and 2.0 and earlier keep the stacks in a `history` of each block, `pool_id` of events came in
 //! 2.9. What is missing is left out of what is shown; what is not known is not read.
 //!
 //! All sizes of events are what was asked for, before rounding: so is [`Device::requested`], and the allocated bytes of
@@ -36,7 +36,7 @@ use std::io::Read;
 
 pub use self::device::{Device, Held};
 pub use self::error::SnapshotError;
-pub use self::record::{Action, Event, Lane, StackId};
+pub use self::record::{Action, Event, Lane, NO_TIME, StackId};
 use self::stacks::Stacks;
 pub use self::study::Study;
 

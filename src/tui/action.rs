@@ -136,7 +136,7 @@ pub const ACTIONS: &[ActionDef] = &[
         Action::Open,
         "open",
         "open",
-        "Open the GPU or process under the cursor",
+        "Open what is under the cursor: a GPU, a process, a stack",
     ),
     def(
         Action::Back,
@@ -204,7 +204,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "pane",
         "Jump between GPUs and processes, or between the parts of a screen",
     ),
-    def(Action::NextGpu, "next_gpu", "next GPU", "Show the next GPU"),
+    def(
+        Action::NextGpu,
+        "next_gpu",
+        "next GPU",
+        "Show the next GPU, or the next device of a snapshot",
+    ),
     def(
         Action::PreviousGpu,
         "previous_gpu",

@@ -193,12 +193,14 @@ fn rows(lines: Vec<Line>, room: usize) -> Vec<(String, String)> {
     rows
 }
 
-/// Everything: keys from ACTIONS, words from the screen and its tables.
+/// Everything: keys from ACTIONS, words from the screen and its tables. Of a screen that stands alone what it has.
 fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
     let played = app.recording.is_some();
+    let alone = screen.alone();
     let actions = ACTIONS
         .iter()
-        .filter(|def| played || def.scope != Scope::Recording);
+        .filter(|def| played || def.scope != Scope::Recording)
+        .filter(|def| alone.is_none_or(|its| its.contains(&def.action)));
     let keys = actions.map(|def| {
         let keys: Vec<String> = app
             .keymap
@@ -229,9 +231,11 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
     };
     part("KEYS", keys.collect());
     part(&words_of, words.collect());
-    part("FILTER", filter_lines());
-    part("GPU TABLE", gpu_columns.collect());
-    part("PROCESS TABLE", columns.collect());
+    if alone.is_none() {
+        part("FILTER", filter_lines());
+        part("GPU TABLE", gpu_columns.collect());
+        part("PROCESS TABLE", columns.collect());
+    }
     lines
 }
 

@@ -206,6 +206,7 @@ fn on_a_terminal_it_opens_and_gives_the_terminal_back() {
     terminal.wait_text("REQUESTED at the snapshot");
     terminal.send("?");
     terminal.wait_text("Help: Snapshot");
+    assert!(!terminal.text().contains("Send a signal"));
     terminal.send("\x1b");
     terminal.wait_for(|screen| !screen.contents().contains("Help"), "no help");
     terminal.send("q");

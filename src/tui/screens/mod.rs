@@ -41,6 +41,11 @@ pub trait Screen {
         false
     }
 
+    /// Of a screen that needs no host all actions that it knows; other keys do nothing there.
+    fn alone(&self) -> Option<&'static [Action]> {
+        None
+    }
+
     /// What it is about, where that is no host: stands in place of the host's headline.
     fn headline(&self) -> Option<String> {
         None

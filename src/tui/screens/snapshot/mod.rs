@@ -373,6 +373,10 @@ impl Screen for SnapshotScreen {
         true
     }
 
+    fn alone(&self) -> Option<&'static [Action]> {
+        Some(KEYS)
+    }
+
     fn headline(&self) -> Option<String> {
         let conf = self.opened.snapshot.conf();
         let conf = conf.map_or_else(String::new, |conf| format!("  {conf}"));
@@ -451,6 +455,37 @@ impl Screen for SnapshotScreen {
         &DEF
     }
 }
+
+/// All that mean something here.
+const KEYS: &[Action] = &[
+    Action::Up,
+    Action::Down,
+    Action::Left,
+    Action::Right,
+    Action::PageUp,
+    Action::PageDown,
+    Action::First,
+    Action::Last,
+    Action::Open,
+    Action::Back,
+    Action::NextPane,
+    Action::NextGpu,
+    Action::PreviousGpu,
+    Action::NextError,
+    Action::PreviousError,
+    Action::Filter,
+    Action::Tag,
+    Action::Untag,
+    Action::ZoomIn,
+    Action::ZoomOut,
+    Action::Copy,
+    Action::Now,
+    Action::Help,
+    Action::Redraw,
+    Action::Suspend,
+    Action::Quit,
+    Action::QuitNow,
+];
 
 /// Nobody looks for more.
 const MOST_TYPED: usize = 60;
