@@ -4,7 +4,7 @@
 //! change each of them later (`_set_allocator_settings`, `set_per_process_memory_fraction`) or set the variable itself
 //! before it imports torch: neither can be seen, so what is not said here is not known, rather than off.
 
-use super::rules::{Roundup, Torch};
+use super::rules::{NEWEST, Roundup, Torch};
 use crate::model::spelling::instead_of;
 use crate::model::units::Bytes;
 
@@ -44,9 +44,6 @@ const OPTIONS: &[(&str, Torch)] = &[
     ("expandable_segments_reserve_by_class", (2, 15)),
 ];
 
-/// How the options are read where the release is not known.
-const NEWEST: Torch = (2, 15);
-
 impl Config {
     /// Never fails: an option that is not understood is left out.
     pub fn parse(text: &str) -> Self {
@@ -73,6 +70,11 @@ impl Config {
                     instead_of(key, names)
                 ));
             };
+            if key == "backend" && value != "native" {
+                return Err(format!(
+                    "`{value}` keeps no segments: only PyTorch's own allocator is played"
+                ));
+            }
             if torch < *since {
                 return Err(format!(
                     "`{key}` came with torch {}.{}, and this is {}.{}",

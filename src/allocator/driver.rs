@@ -12,7 +12,7 @@ use super::GRANULE;
 const FIRST_ALLOCATION: u64 = 0x7a00_0000_0000;
 const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Driver {
     /// Of the whole card: address space is reserved for so much and an eighth more.
     card: u64,

@@ -1,5 +1,6 @@
 //! What follows from a pool's statistics and map by the rules of PyTorch's CUDA caching allocator: how its free
-//! memory is scattered, what the largest request is that succeeds now, and what is about to go wrong.
+//! memory is scattered, what the largest request is that succeeds now, and what is about to go wrong. And the whole
+//! allocator as a [`model`], in which a program's history ([`trace`]) is played under other settings ([`whatif`]).
 //!
 //! Pure functions over [`model::pool`](crate::model::pool), run on the reader's side, so an old recording is judged
 //! by today's rules. The rules are those of c10/cuda/CUDACachingAllocator.cpp, read in torch 1.8, 2.0, 2.2, 2.4, 2.5
@@ -13,6 +14,7 @@ pub mod model;
 pub mod rules;
 pub mod trace;
 pub mod warnings;
+pub mod whatif;
 
 use crate::model::units::Bytes;
 

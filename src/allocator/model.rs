@@ -32,7 +32,7 @@ const NONE: u32 = u32::MAX;
 const LARGEST_REQUEST: u64 = 1 << 60;
 
 /// One device's allocator under one set of rules.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     rules: Rules,
     /// What may be reserved, where a fraction of the card was set.
@@ -48,8 +48,10 @@ pub struct Model {
     private: BTreeMap<PoolId, Private>,
     ranges: Vec<Range>,
     live: HashMap<BlockId, u32>,
-    /// Freed by the program, not yet by the other streams that use them.
-    waiting: BTreeSet<u32>,
+    /// Freed by the program, not yet by the other streams that use them; in the order in which they were freed.
+    waiting: BTreeSet<(u64, u32)>,
+    /// Blocks that ever waited.
+    waited: u64,
     stats: Stats,
 }
 
@@ -92,12 +94,12 @@ pub enum Outcome {
     OutOfMemory,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Block {
     address: u64,
     size: u64,
     requested: u64,
-    /// How many searches its pool had seen when it became free.
+    /// Of a free block, how many searches its pool had seen when it became free; of a waiting one, its turn.
     since: u64,
     /// How many blocks, or segments, there had been when it, or its segment, was made. 0: not yet told.
     born: u64,
@@ -126,7 +128,7 @@ enum State {
 /// [`Ties`]), address.
 type FreeKey = (u64, u64, u64, u64, u32);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Pool {
     small: bool,
     owner: PoolId,
@@ -150,7 +152,7 @@ impl Pool {
 }
 
 /// A graph's or a `MemPool`'s own pools.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Private {
     /// Where its small pool stands in `pools`; the large one follows.
     at: u32,
@@ -159,7 +161,7 @@ struct Private {
 }
 
 /// Address space of one stream and pool, a little more than the card, in which pages are mapped as they are needed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     address: u64,
     page: u64,
@@ -194,6 +196,7 @@ impl Model {
             ranges: Vec::new(),
             live: HashMap::new(),
             waiting: BTreeSet::new(),
+            waited: 0,
             stats: Stats::default(),
         }
     }
@@ -244,12 +247,14 @@ impl Model {
                     && self.blocks[block as usize].state == State::Allocated
                 {
                     self.let_go(block);
-                    self.waiting.insert(block);
+                    self.waited += 1;
+                    self.blocks[block as usize].since = self.waited;
+                    self.waiting.insert((self.waited, block));
                 }
             }
             Op::FreeCompleted { block } => {
                 if let Some(&block) = self.live.get(&block)
-                    && self.waiting.remove(&block)
+                    && self.waiting.remove(&(self.block(block).since, block))
                 {
                     self.complete(block);
                 }
@@ -271,7 +276,7 @@ impl Model {
             return Outcome::OutOfMemory;
         };
         if let Some(lost) = self.live.insert(id, block) {
-            if !self.waiting.remove(&lost) {
+            if !self.waiting.remove(&(self.block(lost).since, lost)) {
                 self.let_go(lost);
             }
             self.complete_unnamed(lost);
@@ -718,7 +723,7 @@ impl Model {
 
     /// Gives back all that nothing lives in: of the shared pools, and of private ones that were released.
     fn release_cached(&mut self) {
-        for at in std::mem::take(&mut self.waiting) {
+        for (_, at) in std::mem::take(&mut self.waiting) {
             self.complete(at);
         }
         self.release_pool(1);

@@ -7,6 +7,9 @@ use crate::model::units::Bytes;
 /// `(2, 8)` for torch 2.8.
 pub type Torch = (u16, u16);
 
+/// Whose rules count where the release is not known.
+pub const NEWEST: Torch = (2, 15);
+
 /// What [`model`](super::model) goes by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
@@ -39,14 +42,16 @@ impl Rules {
         }
     }
 
-    /// What may be reserved on a card of that size; `None` without a limit.
+    /// What may be reserved on a card of that size; `None` without a limit. From torch 2.10 on the whole card is none.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss
     )]
     pub fn limit(&self, card: Bytes) -> Option<Bytes> {
+        let whole = self.torch >= (2, 10);
         self.memory_fraction
+            .filter(|fraction| !(whole && *fraction >= 1.0))
             .map(|fraction| Bytes((fraction * card.0 as f64) as u64))
     }
 

@@ -120,4 +120,6 @@ pub struct Recorded {
     pub outside: Option<Bytes>,
     /// The allocator's own peak of reserved memory.
     pub reserved_peak: Option<Bytes>,
+    /// What it had reserved when the history ended.
+    pub reserved_end: Option<Bytes>,
 }

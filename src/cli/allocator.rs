@@ -189,6 +189,18 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
 /// A device's statistics, and its map with those that it was held against.
 type Found = (DeviceStats, Result<(PoolMap, DeviceStats), Failure>);
 
+/// The map of every device that a process uses, and what its library was recognised as.
+pub(super) fn maps(proc_root: &Path, pid: Pid) -> Result<(Vec<PoolMap>, &'static str), Failure> {
+    let mut attached = Attached::open(proc_root, pid)?;
+    let found = read_running(&mut attached)?;
+    if attached.is_forked_copy(proc_root, pid) {
+        return Err(Failure::Forked);
+    }
+    let maps: Result<Vec<PoolMap>, Failure> =
+        found.into_iter().map(|(_, map)| Ok(map?.0)).collect();
+    Ok((maps?, attached.library()))
+}
+
 fn read_running(attached: &mut Attached<Live>) -> Result<Vec<Found>, Failure> {
     let found = in_use(whole(attached)?).into_iter().map(|stats| {
         let map = attached.map_and_stats(stats.ordinal);
@@ -392,7 +404,7 @@ fn unread(pid: Pid, failure: &Failure) -> Document {
     }
 }
 
-fn exit_code(failure: &Failure) -> u8 {
+pub(super) fn exit_code(failure: &Failure) -> u8 {
     match failure {
         Failure::Memory(_) | Failure::Changed => 2,
         _ => 1,

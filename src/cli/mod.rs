@@ -30,6 +30,7 @@ mod snapshot;
 mod targets;
 mod top;
 mod unpacked;
+mod whatif;
 
 use clap::{Parser, Subcommand};
 use color_eyre::Result;
@@ -69,6 +70,8 @@ enum Command {
     ProbeChild,
     /// Show a memory snapshot of PyTorch: map, history, who holds what
     Snapshot(snapshot::Args),
+    /// What the same allocations would have reserved under other settings of PyTorch's allocator
+    Whatif(whatif::Args),
     /// Run a command as if typed; when it fails, say what went wrong and what to change
     Run(run::Args),
     /// The Python hook, for programs that are not started by `gputop run`
@@ -122,6 +125,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Probe(args)) => probe::run(args),
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
         Some(Command::Snapshot(args)) => snapshot::run(args, || Ok(settings(None)?)),
+        Some(Command::Whatif(args)) => whatif::run(args),
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),

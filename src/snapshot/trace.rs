@@ -26,6 +26,7 @@ impl Snapshot {
             recorded: Recorded {
                 conf: self.conf().map(str::to_owned),
                 reserved_peak: peak.filter(|_| !cut),
+                reserved_end: Some(device.reserved()),
                 ..Recorded::default()
             },
         }

@@ -52,6 +52,7 @@ const SETTINGS: &[Setting] = &[
     setting("max_split_size_mb:512", 0),
     limited("garbage_collection_threshold:0.6", 0.9, 0),
     limited("garbage_collection_threshold:0.2", 0.5, 0),
+    limited("garbage_collection_threshold:0.3", 1.0, 0),
     limited(
         "garbage_collection_threshold:0.7,max_split_size_mb:128",
         0.8,
@@ -412,11 +413,18 @@ impl Case<'_> {
 
     /// PyTorch counts what it maps into a private pool and what it unmaps there by different measures, and so forgets
     /// a destroyed pool whose blocks live on: a segmentation fault in 2.6 to 2.15. Such traces have no answer.
+    ///
+    /// In torch 2.12 the order in which blocks were made decides between equal ones, and so does the order in which
+    /// those that waited are merged: that of one stream's queue is known, that of the table of streams is not.
     fn steps(&self) -> Vec<Step> {
+        let one_queue = self.release.number() / 100 == 212;
         let expandable = self.setting.conf.contains("expandable_segments:True");
         random_trace(self.seed)
             .into_iter()
             .filter(|step| !(expandable && matches!(step, Step::DestroyPool { .. })))
+            .filter(|step| {
+                !(one_queue && matches!(step, Step::Record { stream, .. } if *stream != 1))
+            })
             .collect()
     }
 

@@ -26,3 +26,4 @@ mod journal;
 mod odd;
 mod races;
 mod reader;
+mod whatif;

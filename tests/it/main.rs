@@ -104,4 +104,6 @@ mod training;
 mod trouble;
 #[cfg(target_os = "linux")]
 mod unattributed;
+#[cfg(target_os = "linux")]
+mod whatif;
 mod wire;

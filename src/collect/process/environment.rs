@@ -3,9 +3,13 @@
 //! Only these few variables are looked at here; the environment as a whole is shown on request alone and under the
 //! privacy rule (`collect/redact.rs`).
 
+use std::fs::File;
+use std::path::Path;
+
 use super::bounded::List;
 use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
+use crate::model::units::Pid;
 
 /// A job id is a number or a short name; the bound is for one that lies.
 const MAX_JOB_CHARS: usize = 64;
@@ -65,6 +69,12 @@ pub fn alloc_conf(environment: &List) -> Option<String> {
         &["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"],
     )?;
     Some(visible(set, MAX_CONF_CHARS))
+}
+
+/// The same of one process; `None` also where its environment may not be read.
+pub fn alloc_conf_of(proc_root: &Path, pid: Pid) -> Option<String> {
+    let file = File::open(proc_root.join(pid.0.to_string()).join("environ")).ok()?;
+    alloc_conf(&List::read(file).ok()?)
 }
 
 /// Kubernetes gives a pod no job id, but its name begins with the job's, and is the host name inside.

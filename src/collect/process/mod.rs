@@ -33,6 +33,7 @@ pub use self::signal::send as send_signal;
 
 use self::access::Access;
 use self::container::{Containers, Files};
+pub use self::environment::alloc_conf_of;
 use self::leftovers::{Leftover, Leftovers};
 use self::local::OpenGpus;
 use self::stat::StatBuffer;

@@ -1,0 +1,357 @@
+//! A history played under other settings: what would have been reserved, and whether it would have fitted.
+//!
+//! [`replay`] goes through a [`Trace`] once per setting and keeps the peaks, the retries, where it runs out of memory,
+//! and a [`Curve`] of a bounded number of points. A request that succeeded in the recording and fails here ends the
+//! replay: nobody knows what the program would have done. One that failed in the recording too
+//! ([`Op::Refused`](super::trace::Op::Refused)) is tried, and the history goes on as it did.
+
+use super::model::{Model, Outcome};
+use super::rules::Rules;
+use super::trace::{Op, PoolId, Seen, Trace};
+use super::{GRANULE, MIN_BLOCK};
+use crate::model::units::Bytes;
+
+/// What the allocator may take, and on what card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// The whole card.
+    pub card: Bytes,
+    /// Of it, what others hold: the CUDA context, libraries, other programs.
+    pub outside: Bytes,
+}
+
+impl Room {
+    /// Nothing runs out of memory.
+    pub const ENDLESS: Self = Self {
+        card: Bytes(1 << 50),
+        outside: Bytes(0),
+    };
+
+    fn available(self) -> Bytes {
+        Bytes(self.card.0.saturating_sub(self.outside.0))
+    }
+}
+
+/// How a history went under one setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlook {
+    pub peak_reserved: Bytes,
+    pub peak_allocated: Bytes,
+    /// Reserved and in no block, at the moment when the most was reserved.
+    pub idle_at_peak: Bytes,
+    pub num_alloc_retries: u64,
+    pub num_ooms: u64,
+    /// The first request that failed.
+    pub oom: Option<Oom>,
+    /// Operations played: all, or those up to the one that ended the program.
+    pub played: usize,
+    pub end: Model,
+    pub curve: Curve,
+}
+
+/// A request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Oom {
+    /// Which operation, counted from 1; 0 is one of the blocks that were there before the first.
+    pub operation: usize,
+    pub requested: Bytes,
+    /// It failed in the recording too.
+    pub recorded: bool,
+}
+
+impl Outlook {
+    /// Every request succeeded.
+    pub fn fits(&self) -> bool {
+        self.oom.is_none()
+    }
+}
+
+/// Plays `trace` under `rules`.
+pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> Outlook {
+    let mut model = Model::new(rules.clone(), room.card, room.available());
+    let mut curve = Curve::new(trace.ops.len());
+    let mut oom = None;
+    for live in &trace.start {
+        let outcome = model.alloc(live.block, live.requested, live.stream, live.pool);
+        if outcome == Outcome::OutOfMemory {
+            oom = Some(Oom {
+                operation: 0,
+                requested: live.requested,
+                recorded: false,
+            });
+            break;
+        }
+    }
+    let mut idle_at_peak = idle(&model);
+    let mut peak = model.stats().reserved.peak;
+    let mut played = 0;
+    let ended = oom.is_some();
+    for (at, op) in trace.ops.iter().enumerate() {
+        if ended {
+            break;
+        }
+        played = at + 1;
+        if model.play(op) == Some(Outcome::OutOfMemory) {
+            let failed = failed(op, played);
+            oom = oom.or(failed);
+            if failed.is_none_or(|oom| !oom.recorded) {
+                break;
+            }
+        }
+        let stats = model.stats();
+        if stats.reserved.peak > peak {
+            peak = stats.reserved.peak;
+            idle_at_peak = idle(&model);
+        }
+        curve.note(at, stats.allocated.current, stats.reserved.current);
+    }
+    let stats = *model.stats();
+    Outlook {
+        peak_reserved: Bytes(stats.reserved.peak),
+        peak_allocated: Bytes(stats.allocated.peak),
+        idle_at_peak,
+        num_alloc_retries: stats.num_alloc_retries,
+        num_ooms: stats.num_ooms,
+        oom,
+        played,
+        end: model,
+        curve,
+    }
+}
+
+fn idle(model: &Model) -> Bytes {
+    let stats = model.stats();
+    Bytes(
+        stats
+            .reserved
+            .current
+            .saturating_sub(stats.allocated.current),
+    )
+}
+
+fn failed(op: &Op, operation: usize) -> Option<Oom> {
+    match *op {
+        Op::Alloc { requested, .. } => Some(Oom {
+            operation,
+            requested,
+            recorded: false,
+        }),
+        Op::Refused { requested, .. } => Some(Oom {
+            operation,
+            requested,
+            recorded: true,
+        }),
+        _ => None,
+    }
+}
+
+/// The largest request on the default stream that succeeds at the end of a replay.
+pub fn largest_fit(model: &Model) -> Bytes {
+    let (mut fits, mut fails) = (
+        0,
+        model.stats().reserved.current + model.driver_free().0 + 1,
+    );
+    // By whole segments first, then to the block.
+    for step in [GRANULE.0, MIN_BLOCK.0] {
+        fails = fails.div_ceil(step) * step;
+        while fails - fits > step {
+            let middle = (fits + (fails - fits) / 2) / step * step;
+            let tried = middle.max(fits + step);
+            if succeeds(model, Bytes(tried)) {
+                fits = tried;
+            } else {
+                fails = tried;
+            }
+        }
+    }
+    Bytes(fits)
+}
+
+/// Whether one more request would succeed.
+pub fn succeeds(model: &Model, requested: Bytes) -> bool {
+    let mut model = model.clone();
+    let refused = Op::Refused {
+        requested,
+        stream: 0,
+        pool: PoolId::SHARED,
+        driver_free: None,
+    };
+    matches!(model.play(&refused), Some(Outcome::Address(_)))
+}
+
+/// What the allocator could take in all, from the last OOM: what it had reserved and what the driver had free then.
+/// `None` where there was none.
+pub fn available(trace: &Trace) -> Option<Bytes> {
+    let mut reserved = trace.recorded.reserved_end?.0;
+    for op in trace.ops.iter().rev() {
+        match *op {
+            Op::Seen(Seen::Reserved(size)) => reserved = reserved.saturating_sub(size.0),
+            Op::Seen(Seen::Returned(size)) => reserved = reserved.saturating_add(size.0),
+            Op::Refused {
+                driver_free: Some(free),
+                ..
+            } => return reserved.checked_add(free.0).map(Bytes),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// How many points a curve has at most.
+const POINTS: usize = 512;
+
+/// The greatest values of equally long stretches of a history.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Curve {
+    /// Operations in each point.
+    pub each: usize,
+    pub points: Vec<Point>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Point {
+    pub allocated: Bytes,
+    pub reserved: Bytes,
+}
+
+impl Curve {
+    fn new(operations: usize) -> Self {
+        Self {
+            each: operations.div_ceil(POINTS).max(1),
+            points: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, at: usize, allocated: u64, reserved: u64) {
+        let place = at / self.each;
+        if self.points.len() <= place {
+            self.points.resize(place + 1, Point::default());
+        }
+        let point = &mut self.points[place];
+        point.allocated = point.allocated.max(Bytes(allocated));
+        point.reserved = point.reserved.max(Bytes(reserved));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::config::Config;
+    use crate::allocator::rules::NEWEST;
+
+    fn rules(conf: &str) -> Rules {
+        Rules::new(NEWEST, &Config::read(conf, NEWEST).expect("a setting"))
+    }
+
+    fn alloc(block: u64, mib: u64) -> Op {
+        Op::Alloc {
+            block,
+            requested: Bytes::mib(mib),
+            stream: 0,
+            pool: PoolId::SHARED,
+        }
+    }
+
+    fn free(block: u64) -> [Op; 2] {
+        [Op::Free { block }, Op::FreeCompleted { block }]
+    }
+
+    fn room(mib: u64) -> Room {
+        Room {
+            card: Bytes::mib(mib),
+            outside: Bytes(0),
+        }
+    }
+
+    /// Growing sequence lengths: no freed buffer is large enough for the next.
+    fn growing() -> Trace {
+        let mut ops = Vec::new();
+        for step in 0..40_u64 {
+            ops.push(alloc(step, 40 + step * 4));
+            if step >= 2 {
+                ops.extend(free(step - 2));
+            }
+        }
+        Trace {
+            ops,
+            ..Trace::default()
+        }
+    }
+
+    #[test]
+    fn expandable_segments_save_a_program_whose_buffers_grow() {
+        let trace = growing();
+        let native = replay(&trace, &rules(""), Room::ENDLESS);
+        let expandable = replay(&trace, &rules("expandable_segments:True"), Room::ENDLESS);
+        assert!(native.fits() && expandable.fits());
+        assert_eq!(native.peak_allocated, expandable.peak_allocated);
+        assert!(native.peak_reserved.0 > 2 * expandable.peak_reserved.0);
+        // Its cache is in small pieces and cannot go back while it is not asked for; a small card makes it.
+        let tight = replay(&trace, &rules(""), room(700));
+        assert!(tight.fits() && tight.num_alloc_retries > 0);
+    }
+
+    #[test]
+    fn the_request_that_fails_ends_the_history_unless_it_failed_before() {
+        let refused = Op::Refused {
+            requested: Bytes::mib(900),
+            stream: 0,
+            pool: PoolId::SHARED,
+            driver_free: Some(Bytes::mib(300)),
+        };
+        let mut trace = Trace {
+            ops: vec![
+                alloc(1, 600),
+                Op::Seen(Seen::Reserved(Bytes::mib(600))),
+                refused,
+                alloc(2, 100),
+                alloc(3, 400),
+                alloc(4, 1),
+            ],
+            ..Trace::default()
+        };
+        let outlook = replay(&trace, &rules(""), room(1000));
+        let first = outlook.oom.expect("an OOM");
+        assert_eq!((first.operation, first.recorded), (3, true));
+        assert_eq!((outlook.played, outlook.num_ooms), (5, 2));
+        assert_eq!(available(&trace), None);
+        trace.recorded.reserved_end = Some(Bytes::mib(700));
+        trace.ops.push(Op::Seen(Seen::Reserved(Bytes::mib(100))));
+        assert_eq!(available(&trace), Some(Bytes::mib(900)));
+        let larger = replay(&trace, &rules(""), room(2000));
+        assert!(larger.fits() && larger.played == 7);
+    }
+
+    #[test]
+    fn what_fits_then_is_found_to_the_block() {
+        let mut trace = Trace::default();
+        trace.ops.push(alloc(1, 100));
+        let outlook = replay(&trace, &rules(""), room(1000));
+        assert_eq!(largest_fit(&outlook.end), Bytes::mib(900));
+        assert!(succeeds(&outlook.end, Bytes::mib(900)));
+        assert!(!succeeds(&outlook.end, Bytes(Bytes::mib(900).0 + 1)));
+        trace.ops.extend(free(1));
+        let outlook = replay(&trace, &rules(""), room(1001));
+        assert_eq!(largest_fit(&outlook.end), Bytes::mib(1000));
+        trace.ops = vec![alloc(1, 2000)];
+        let outlook = replay(&trace, &rules(""), room(1000));
+        assert_eq!(outlook.oom.map(|oom| oom.operation), Some(1));
+    }
+
+    #[test]
+    fn a_long_history_keeps_a_short_curve() {
+        let ops = (0..5000).flat_map(|n| [vec![alloc(n, 3)], free(n).to_vec()].concat());
+        let trace = Trace {
+            ops: ops.collect(),
+            ..Trace::default()
+        };
+        let curve = replay(&trace, &rules(""), Room::ENDLESS).curve;
+        assert!(curve.points.len() <= POINTS && curve.points.len() > POINTS / 2);
+        assert!(
+            curve
+                .points
+                .iter()
+                .all(|point| point.reserved == Bytes::mib(20))
+        );
+    }
+}

@@ -1,0 +1,256 @@
+//! What was replayed, as a table and as JSON.
+
+use std::fmt::Write as _;
+
+use serde::{Serialize, Serializer};
+
+use crate::allocator::rules::Torch;
+use crate::allocator::whatif::Outlook;
+use crate::model::units::Bytes;
+
+#[derive(Serialize)]
+pub(super) struct Document {
+    pub schema: u32,
+    pub source: String,
+    pub devices: Vec<Device>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Device {
+    pub ordinal: u32,
+    pub recording: Recording,
+    /// Whose rules count; the newest known where it is absent.
+    #[serde(serialize_with = "torch")]
+    pub torch: Option<Torch>,
+    #[serde(rename = "card_bytes")]
+    pub card: Option<Bytes>,
+    #[serde(rename = "outside_bytes")]
+    pub outside: Option<Bytes>,
+    #[serde(rename = "want_bytes", skip_serializing_if = "Option::is_none")]
+    pub want: Option<Bytes>,
+    pub settings: Vec<Played>,
+}
+
+/// What was there to replay.
+#[derive(Serialize)]
+pub(super) struct Recording {
+    pub operations: usize,
+    /// Live before the first operation; of a running process, all there are.
+    pub blocks_before: usize,
+    /// What was cached before it is not known.
+    pub begins_late: bool,
+    /// Of the recorded program itself; of a running process, what is reserved now.
+    #[serde(rename = "peak_reserved_bytes")]
+    pub peak_reserved: Option<Bytes>,
+}
+
+pub(super) struct Played {
+    /// `present`, `default` or nothing.
+    pub name: &'static str,
+    pub conf: String,
+    pub outlook: Outlook,
+    /// The largest request that would succeed at the end; on a card of known size.
+    pub fits: Option<Bytes>,
+    /// The wanted one would.
+    pub wanted: Option<bool>,
+    pub no_effect: Option<&'static str>,
+}
+
+fn torch<S: Serializer>(torch: &Option<Torch>, to: S) -> Result<S::Ok, S::Error> {
+    match torch {
+        Some((major, minor)) => to.collect_str(&format_args!("{major}.{minor}")),
+        None => to.serialize_none(),
+    }
+}
+
+impl Serialize for Played {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Failed {
+            operation: usize,
+            requested_bytes: Bytes,
+            recorded: bool,
+        }
+        #[derive(Serialize)]
+        struct Curve<'a> {
+            operations_each: usize,
+            allocated_bytes: Vec<&'a Bytes>,
+            reserved_bytes: Vec<&'a Bytes>,
+        }
+        #[derive(Serialize)]
+        struct Fields<'a> {
+            #[serde(skip_serializing_if = "str::is_empty")]
+            name: &'static str,
+            conf: &'a str,
+            peak_reserved_bytes: Bytes,
+            peak_allocated_bytes: Bytes,
+            idle_at_peak_bytes: Bytes,
+            num_alloc_retries: u64,
+            num_ooms: u64,
+            oom: Option<Failed>,
+            operations_played: usize,
+            fits_bytes: Option<Bytes>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            wanted_fits: Option<bool>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            no_effect: Option<&'static str>,
+            curve: Curve<'a>,
+        }
+        let outlook = &self.outlook;
+        let points = &outlook.curve.points;
+        Fields {
+            name: self.name,
+            conf: &self.conf,
+            peak_reserved_bytes: outlook.peak_reserved,
+            peak_allocated_bytes: outlook.peak_allocated,
+            idle_at_peak_bytes: outlook.idle_at_peak,
+            num_alloc_retries: outlook.num_alloc_retries,
+            num_ooms: outlook.num_ooms,
+            oom: outlook.oom.map(|oom| Failed {
+                operation: oom.operation,
+                requested_bytes: oom.requested,
+                recorded: oom.recorded,
+            }),
+            operations_played: outlook.played,
+            fits_bytes: self.fits,
+            wanted_fits: self.wanted,
+            no_effect: self.no_effect,
+            curve: Curve {
+                operations_each: outlook.curve.each,
+                allocated_bytes: points.iter().map(|point| &point.allocated).collect(),
+                reserved_bytes: points.iter().map(|point| &point.reserved).collect(),
+            },
+        }
+        .serialize(to)
+    }
+}
+
+impl Document {
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{}\n", self.source);
+        for device in &self.devices {
+            device.write(&mut text);
+        }
+        text
+    }
+}
+
+impl Device {
+    fn write(&self, text: &mut String) {
+        let _ = writeln!(text, "\ndevice {}  {}", self.ordinal, self.circumstances());
+        let _ = writeln!(text, "{}", self.recording.words());
+        let _ = writeln!(
+            text,
+            "\n{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  SETTING",
+            "RESERVED", "ALLOCATED", "IDLE", "FITS", "RETRIES", "OOM AT"
+        );
+        for played in &self.settings {
+            let _ = writeln!(text, "{}", played.row(self.want));
+        }
+        if let Some(verdict) = self.verdict() {
+            let _ = writeln!(text, "\n{verdict}");
+        }
+    }
+
+    fn circumstances(&self) -> String {
+        let torch = match self.torch {
+            Some((major, minor)) => format!("torch {major}.{minor}"),
+            None => "the newest torch known".to_owned(),
+        };
+        match (self.card, self.outside) {
+            (Some(card), Some(Bytes(0))) => format!("{torch}, {card} for the allocator"),
+            (Some(card), Some(outside)) => {
+                format!("{torch}, card {card}, {outside} of it not the allocator's")
+            }
+            _ => format!("{torch}, a card without limit (--card SIZE)"),
+        }
+    }
+
+    /// The best of all, against the present setting or else the default one.
+    fn verdict(&self) -> Option<String> {
+        let first = self.settings.first()?;
+        let order = |played: &&Played| (!played.outlook.fits(), played.outlook.peak_reserved);
+        let best = self.settings.iter().min_by_key(order)?;
+        let (now, then) = (first.outlook.peak_reserved, best.outlook.peak_reserved);
+        let name = best.title();
+        if first.outlook.fits() {
+            return (then < now).then(|| format!("{name}: peak reserved {then} instead of {now}"));
+        }
+        if best.outlook.fits() {
+            return Some(format!("{name}: fits, with a peak of {then} reserved"));
+        }
+        Some("none of them fits".to_owned())
+    }
+}
+
+impl Recording {
+    fn words(&self) -> String {
+        let plural = |n: usize, what: &str| {
+            let s = if n == 1 { "" } else { "s" };
+            format!("{n} {what}{s}")
+        };
+        if self.operations == 0 {
+            let reserved = self.peak_reserved.unwrap_or_default();
+            return format!(
+                "{}, asked for anew; reserved now {reserved}",
+                plural(self.blocks_before, "live block")
+            );
+        }
+        let mut words = plural(self.operations, "operation");
+        if self.blocks_before > 0 {
+            let _ = write!(words, " after {}", plural(self.blocks_before, "block"));
+        }
+        if let Some(peak) = self.peak_reserved {
+            let _ = write!(words, "; recorded peak {peak} reserved");
+        }
+        if self.begins_late {
+            words.push_str("; what was cached before the first is not known");
+        }
+        words
+    }
+}
+
+impl Played {
+    fn title(&self) -> String {
+        match (self.name, self.conf.as_str()) {
+            ("", conf) => conf.to_owned(),
+            (name, "") => name.to_owned(),
+            (name, conf) => format!("{name}: {conf}"),
+        }
+    }
+
+    fn row(&self, want: Option<Bytes>) -> String {
+        let outlook = &self.outlook;
+        let fits = self.fits.filter(|_| outlook.fits());
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let mut row = format!(
+            "{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  {}",
+            outlook.peak_reserved.to_string(),
+            outlook.peak_allocated.to_string(),
+            outlook.idle_at_peak.to_string(),
+            or_dash(fits.map(|fits| fits.to_string())),
+            outlook.num_alloc_retries,
+            or_dash(outlook.oom.map(|oom| oom.operation.to_string())),
+            self.title()
+        );
+        let remarks = self.remarks(want);
+        if !remarks.is_empty() {
+            let _ = write!(row, " ({})", remarks.join("; "));
+        }
+        row
+    }
+
+    fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(oom) = self.outlook.oom {
+            let too = if oom.recorded { ", as recorded" } else { "" };
+            remarks.push(format!("{} wanted{too}", oom.requested));
+        }
+        if let (Some(want), Some(fits)) = (want, self.wanted.filter(|_| self.outlook.fits())) {
+            let verb = if fits { "fits" } else { "does not fit" };
+            remarks.push(format!("{want} more {verb}"));
+        }
+        remarks.extend(self.no_effect.map(str::to_owned));
+        remarks
+    }
+}

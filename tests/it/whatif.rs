@@ -1,0 +1,154 @@
+//! `gputop whatif` on real snapshots of PyTorch, and everything that can be typed wrong.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::machine::gputop;
+
+const NATIVE: &str = "torch-2.15/native.pickle";
+
+fn whatif(args: &[&str]) -> Output {
+    gputop([&["whatif"], args].concat()).output().unwrap()
+}
+
+fn data(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/snapshots");
+    path.join(name).display().to_string()
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = whatif(&[args, &["--json"]].concat());
+    assert!(out.status.success(), "{}", said(&out));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+fn said(out: &Output) -> String {
+    String::from_utf8_lossy(&out.stderr).into_owned()
+}
+
+#[test]
+fn under_its_own_settings_a_program_reserves_what_it_reserved() {
+    for (name, conf) in [
+        (NATIVE, ""),
+        (
+            "torch-2.15/expandable.pickle",
+            "expandable_segments:True,max_split_size_mb:512",
+        ),
+    ] {
+        let document = json(&[
+            &data(name),
+            "--torch",
+            "2.15",
+            "--conf",
+            conf,
+            "--device",
+            "0",
+        ]);
+        let device = &document["devices"][0];
+        let played = device["settings"].as_array().unwrap().last().unwrap();
+        assert_eq!(played["conf"], conf, "{name}");
+        assert_eq!(
+            played["peak_reserved_bytes"], device["recording"]["peak_reserved_bytes"],
+            "{name}"
+        );
+        // 200 GiB were asked for on a card of 80, which the OOM itself tells.
+        assert_eq!(device["card_bytes"], 80_u64 << 30);
+        assert_eq!(played["oom"]["recorded"], true);
+        assert_eq!(played["oom"]["requested_bytes"], 200_u64 << 30);
+        let curve = &played["curve"];
+        let points = curve["reserved_bytes"].as_array().unwrap();
+        let highest = points.iter().map(|p| p.as_u64().unwrap()).max();
+        assert_eq!(highest, played["peak_reserved_bytes"].as_u64());
+        assert_eq!(curve["operations_each"], 1);
+    }
+}
+
+#[test]
+fn without_a_setting_the_remedies_of_that_release_are_tried() {
+    let document = json(&[&data(NATIVE), "--torch", "2.0", "--card", "400GiB"]);
+    let played = document["devices"][0]["settings"].as_array().unwrap();
+    let confs: Vec<&str> = played.iter().map(|p| p["conf"].as_str().unwrap()).collect();
+    assert_eq!(
+        confs,
+        [
+            "",
+            "max_split_size_mb:128",
+            "max_split_size_mb:512",
+            "garbage_collection_threshold:0.8",
+            "roundup_power2_divisions:4"
+        ]
+    );
+    assert_eq!(
+        played[3]["no_effect"],
+        "no effect without a memory fraction"
+    );
+    // The card is larger than what failed in the recording.
+    assert!(played.iter().all(|played| played["oom"].is_null()));
+    assert!(played[0]["fits_bytes"].as_u64() > Some(190 << 30));
+}
+
+#[test]
+fn the_table_is_for_people() {
+    let out = whatif(&[
+        &data(NATIVE),
+        "--torch",
+        "2.15",
+        "--card",
+        "80.5GiB",
+        "--want",
+        "79GiB",
+        "--device",
+        "1",
+    ]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    let table = text.split_once('\n').unwrap().1;
+    insta::assert_snapshot!("whatif", table);
+}
+
+#[test]
+fn what_is_typed_wrong_is_told_with_the_nearest_right_thing() {
+    let file = data(NATIVE);
+    for (args, told) in [
+        (
+            &["--conf", "expandable_segmets:True"][..],
+            "no option is called `expandable_segmets`: did you mean `expandable_segments`?",
+        ),
+        (
+            &["--conf", "expandable_segments:yes"],
+            "`yes` is no value for `expandable_segments`: `True` or `False`",
+        ),
+        (
+            &["--conf", "max_split_size_mb"],
+            "they are written `key:value`",
+        ),
+        (
+            &["--conf", "expandable_segments:True", "--torch", "2.0"],
+            "`expandable_segments` came with torch 2.1, and this is 2.0",
+        ),
+        (&["--conf", "backend:cudaMallocAsync"], "keeps no segments"),
+        (&["--card", "24"], "in which unit?"),
+        (
+            &["--card", "1GiB", "--outside", "2GiB"],
+            "nothing of the card's",
+        ),
+        (&["--torch", "new"], "a release is written `2.8`"),
+    ] {
+        let out = whatif(&[&[file.as_str()], args].concat());
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(said(&out).contains(told), "{args:?}: {}", said(&out));
+    }
+    for (source, told) in [
+        ("no/such.pickle", "there is no such file"),
+        ("4294967295", "no such process"),
+        ("Cargo.toml", "Cargo.toml"),
+    ] {
+        let out = whatif(&[source]);
+        assert_eq!(out.status.code(), Some(2), "{source}");
+        assert!(said(&out).contains(told), "{source}: {}", said(&out));
+    }
+    let out = whatif(&[&file, "--device", "7"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(said(&out).contains("nothing was allocated on device 7"));
+}
