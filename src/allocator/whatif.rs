@@ -179,22 +179,36 @@ pub fn succeeds(model: &Model, requested: Bytes) -> bool {
     matches!(model.play(&refused), Some(Outcome::Address(_)))
 }
 
+/// The most that a request takes beyond its size: it is rounded up, and a small one gets a segment of 20 MiB.
+const ROUNDING: u64 = 20 << 20;
+
 /// What the allocator could take in all, from the last OOM: what it had reserved and what the driver had free then.
-/// `None` where there was none.
+/// Where the driver had enough, a memory fraction forbade it, which is at least what was ever reserved. `None` where there
+/// was no OOM.
 pub fn available(trace: &Trace) -> Option<Bytes> {
-    let mut reserved = trace.recorded.reserved_end?.0;
+    let end = trace.recorded.reserved_end?.0;
+    let (mut reserved, mut peak, mut room) = (end, end, None);
     for op in trace.ops.iter().rev() {
         match *op {
             Op::Seen(Seen::Reserved(size)) => reserved = reserved.saturating_sub(size.0),
             Op::Seen(Seen::Returned(size)) => reserved = reserved.saturating_add(size.0),
             Op::Refused {
+                requested,
                 driver_free: Some(free),
                 ..
-            } => return reserved.checked_add(free.0).map(Bytes),
+            } if room.is_none() => {
+                let is_forbidden = free.0 >= requested.0.saturating_add(ROUNDING);
+                room = Some((!is_forbidden).then(|| reserved.saturating_add(free.0)));
+            }
             _ => {}
         }
+        peak = peak.max(reserved);
     }
-    None
+    let peak = trace
+        .recorded
+        .reserved_peak
+        .map_or(peak, |told| told.0.max(peak));
+    room.map(|driver| Bytes(driver.unwrap_or(peak)))
 }
 
 /// How many points a curve has at most.
@@ -320,6 +334,13 @@ mod tests {
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);
+        // The driver had plenty: a memory fraction forbade it, and what was reserved before is what it allows.
+        if let Op::Refused { driver_free, .. } = &mut trace.ops[2] {
+            *driver_free = Some(Bytes::gib(100));
+        }
+        assert_eq!(available(&trace), Some(Bytes::mib(700)));
+        trace.recorded.reserved_peak = Some(Bytes::mib(850));
+        assert_eq!(available(&trace), Some(Bytes::mib(850)));
     }
 
     #[test]
