@@ -96,7 +96,7 @@ pub fn look() -> String {
     )
 }
 
-/// Takes a program of so many bytes from its input and puts it where [`agent`] looks first, if it runs there. A half
+/// Takes a program of so many bytes from its input and puts it where the agent is looked for first, if it runs there. A half
 /// copy is never in its place.
 pub fn install(bytes: u64) -> String {
     let version = env!("CARGO_PKG_VERSION");
