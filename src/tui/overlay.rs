@@ -260,6 +260,14 @@ pub fn panel(
     let rule = app.theme.glyphs.rule.repeat(usize::from(width));
     put(buffer, rect.x, rect.y, &rule, width, border);
     put(buffer, rect.x, rect.bottom() - 1, &rule, width, border);
+    // What shows beside the box shall not read as a part of it; a box as wide as the screen has nothing beside it.
+    if width < area.width {
+        for y in inner.y..inner.bottom() {
+            for x in [rect.x, rect.right() - 1] {
+                put(buffer, x, y, app.theme.glyphs.edge, 1, border);
+            }
+        }
+    }
     put(
         buffer,
         rect.x + 2,

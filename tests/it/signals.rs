@@ -46,11 +46,14 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
     let user = user.map_or_else(String::new, |user| user.name);
     let asked = terminal.text();
     let line = asked.lines().find(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let words: Vec<&str> = line
+            .split_whitespace()
+            .filter(|word| *word != "│")
+            .collect();
         words.first() == Some(&&*pid.to_string()) && words.contains(&user.as_str())
     });
     assert!(
-        line.is_some_and(|line| line.trim_end().ends_with("train.py")),
+        line.is_some_and(|line| line.trim_end_matches([' ', '│']).ends_with("train.py")),
         "{asked}"
     );
     // Enter does not send; Esc goes back to the choice, and out.
