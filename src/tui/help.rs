@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use tui_input::Input;
 use tui_input::backend::crossterm::EventHandler;
 
-use super::action::{ACTIONS, Action, Scope};
+use super::action::{ACTIONS, Action, ActionDef, Scope};
 use super::app::App;
 use super::columns::PROCESS_COLUMNS;
 use super::filter::{FIELDS, STATES, SYNTAX};
@@ -193,7 +193,8 @@ fn rows(lines: Vec<Line>, room: usize) -> Vec<(String, String)> {
     rows
 }
 
-/// Everything: keys from ACTIONS, words from the screen and its tables. Of a screen that stands alone what it has.
+/// Everything: keys from ACTIONS, words from the screen and its tables; first those of this screen. Of a screen that stands
+/// alone what it has.
 fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
     let played = app.recording.is_some();
     let alone = screen.alone();
@@ -201,7 +202,9 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
         .iter()
         .filter(|def| played || def.scope != Scope::Recording)
         .filter(|def| alone.is_none_or(|its| its.contains(&def.action)));
-    let keys = actions.map(|def| {
+    let (own, other): (Vec<_>, Vec<_>) =
+        actions.partition(|def| alone.is_some() || screen.footer().contains(&def.action));
+    let key_line = |def: &ActionDef| {
         let keys: Vec<String> = app
             .keymap
             .keys(def.action)
@@ -212,7 +215,8 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
             also: def.name,
             ..line(keys.join(" "), def.help)
         }
-    });
+    };
+    let keys = |defs: Vec<&'static ActionDef>| defs.into_iter().map(key_line).collect();
     let words = screen
         .def()
         .words
@@ -229,9 +233,10 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
         lines.push(line(heading, ""));
         lines.extend(list);
     };
-    part("KEYS", keys.collect());
+    part("KEYS", keys(own));
     part(&words_of, words.collect());
     if alone.is_none() {
+        part("OTHER KEYS", keys(other));
         part("FILTER", filter_lines());
         part("GPU TABLE", gpu_columns.collect());
         part("PROCESS TABLE", columns.collect());
