@@ -72,7 +72,7 @@ impl Help {
 
     pub fn draw(&self, app: &App, screen: &dyn Screen, area: Rect, buffer: &mut Buffer) {
         let theme = &app.theme;
-        let names: u16 = if area.width >= 60 { 18 } else { 9 };
+        let names: u16 = if area.width >= 60 { 20 } else { 9 };
         let lines = lines(app, screen);
         // As large as for everything, so that it stands still while a word is typed.
         let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
