@@ -16,7 +16,7 @@ use color_eyre::eyre::{bail, eyre};
 use self::shown::{Device, Document, Played, Recording};
 use super::{allocator, print, say, snapshot};
 use crate::allocator::config::Config;
-use crate::allocator::rules::{NEWEST, Rules, Torch};
+use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
 use crate::allocator::trace::{Live, PoolId, Recorded, Trace};
 use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
 use crate::collect::process::alloc_conf_of;
@@ -282,18 +282,11 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
 
 /// `(2, 15)` of `torch 2.13 to 2.15`: a layout tells a few releases at most.
 fn last_version(library: &str) -> Option<Torch> {
-    library
-        .split(' ')
-        .rev()
-        .find_map(|word| torch_argument(word).ok())
+    library.split(' ').rev().find_map(torch_of)
 }
 
 fn torch_argument(text: &str) -> Result<Torch, String> {
-    let mut numbers = text.split(['.', '+']).map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => Err("a release is written `2.8`".to_owned()),
-    }
+    torch_of(text).ok_or_else(|| "a release is written `2.8`".to_owned())
 }
 
 /// `24GiB`, `24G`, `512MiB`, `4096 B`.

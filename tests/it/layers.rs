@@ -102,7 +102,16 @@ const RULES: &[Rule] = &[
     // It watches a command, explains it, and keeps what happened.
     Rule {
         place: "run",
-        may: &["collect", "diagnose", "export", "incidents", "model"],
+        may: &[
+            "allocator",
+            "collect",
+            "diagnose",
+            "export",
+            "incidents",
+            "model",
+            // What its hook left of a failed allocation.
+            "snapshot",
+        ],
     },
     // It judges a stream and keeps what it finds.
     Rule {
