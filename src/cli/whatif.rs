@@ -1,29 +1,30 @@
 //! `gputop whatif SOURCE`: what the same program would have reserved under other settings of PyTorch's allocator, and
-//! whether it would have fitted.
+//! whether it would have fitted: on a screen, or printed where there is no terminal.
 //!
 //! A source is a memory snapshot with its trace, or a running process, of which only the blocks that live now are
 //! known: they are asked for anew, in the order of their addresses.
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay, and why; 2 denied or gone, or a wrong argument.
 
-mod shown;
-
 use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
-use self::shown::{Device, Document, Played, Recording};
-use super::{allocator, print, say, snapshot};
+use super::settings::{Settings, has_terminal};
+use super::{allocator, print, runtime, say, snapshot, top};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
 use crate::allocator::trace::{Live, PoolId, Recorded, Trace};
 use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
 use crate::collect::process::alloc_conf_of;
+use crate::export::whatif::{Device, Document, Played, Recording};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{BlockState, PoolKind, PoolMap};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Pid};
+use crate::tui;
+use crate::tui::screens::whatif::WhatifScreen;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -74,7 +75,8 @@ struct Setting {
     rules: Rules,
 }
 
-pub fn run(args: &Args) -> Result<u8> {
+/// The settings of gputop itself are read only where there is a screen to be drawn by them.
+pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     // What is wrong with the arguments is said before a large file is read.
     for conf in &args.conf {
         config(conf, args.torch.unwrap_or(NEWEST))?;
@@ -107,6 +109,13 @@ pub fn run(args: &Args) -> Result<u8> {
         source: name,
         devices: devices?,
     };
+    if has_terminal() && !args.json {
+        let own = own()?;
+        let (app, outside) = (own.app(None), own.outside());
+        let screen = Box::new(WhatifScreen::new(document));
+        let left = runtime()?.block_on(tui::show(screen, app, outside))?;
+        return Ok(top::leave(left));
+    }
     if args.json {
         print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {

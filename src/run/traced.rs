@@ -1,7 +1,7 @@
 //! The allocation trace that the hook wrote when a process of the command ran out of memory, as what the fixes would
 //! have done.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::inside::Found;
@@ -71,7 +71,7 @@ fn of_process(traces: Vec<PathBuf>, process: ProcessKey) -> Option<PathBuf> {
 }
 
 /// The history up to the failure that is explained.
-fn read(path: &PathBuf, found: &Found) -> Result<Trace, String> {
+fn read(path: &Path, found: &Found) -> Result<Trace, String> {
     let oom = &found.heard.oom;
     let fault = |why: String| format!("The allocation trace could not be read: {why}.");
     let bytes = read_own(path, MOST_BYTES).map_err(|why| fault(why.to_string()))?;

@@ -1,4 +1,5 @@
-//! What was replayed, as a table and as JSON.
+//! What a history came to under several settings of the allocator, as `gputop whatif` prints it: a table and JSON. Its
+//! screen says the same.
 
 use std::fmt::Write as _;
 
@@ -8,15 +9,18 @@ use crate::allocator::rules::Torch;
 use crate::allocator::whatif::Outlook;
 use crate::model::units::Bytes;
 
-#[derive(Serialize)]
-pub(super) struct Document {
+/// All that was replayed.
+#[derive(Debug, Serialize)]
+pub struct Document {
     pub schema: u32,
+    /// The file's name or the PID, harmless to show.
     pub source: String,
     pub devices: Vec<Device>,
 }
 
-#[derive(Serialize)]
-pub(super) struct Device {
+/// One device's history under each setting.
+#[derive(Debug, Serialize)]
+pub struct Device {
     pub ordinal: u32,
     pub recording: Recording,
     /// Whose rules count; the newest known where it is absent.
@@ -32,8 +36,8 @@ pub(super) struct Device {
 }
 
 /// What was there to replay.
-#[derive(Serialize)]
-pub(super) struct Recording {
+#[derive(Debug, Serialize)]
+pub struct Recording {
     pub operations: usize,
     /// Live before the first operation; of a running process, all there are.
     pub blocks_before: usize,
@@ -44,7 +48,9 @@ pub(super) struct Recording {
     pub peak_reserved: Option<Bytes>,
 }
 
-pub(super) struct Played {
+/// One setting, and what came of it.
+#[derive(Debug)]
+pub struct Played {
     /// `present`, `default` or nothing.
     pub name: &'static str,
     pub conf: String,
@@ -126,7 +132,8 @@ impl Serialize for Played {
 }
 
 impl Document {
-    pub(super) fn text(&self) -> String {
+    #[must_use]
+    pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.source);
         for device in &self.devices {
             device.write(&mut text);
@@ -152,7 +159,9 @@ impl Device {
         }
     }
 
-    fn circumstances(&self) -> String {
+    /// `torch 2.8, card 80.00 GiB, 1.20 GiB of it not the allocator's`
+    #[must_use]
+    pub fn circumstances(&self) -> String {
         let torch = match self.torch {
             Some((major, minor)) => format!("torch {major}.{minor}"),
             None => "the newest torch known".to_owned(),
@@ -167,7 +176,8 @@ impl Device {
     }
 
     /// The best of all, against the present setting or else the default one.
-    fn verdict(&self) -> Option<String> {
+    #[must_use]
+    pub fn verdict(&self) -> Option<String> {
         let first = self.settings.first()?;
         let order = |played: &&Played| (!played.outlook.fits(), played.outlook.peak_reserved);
         let best = self.settings.iter().min_by_key(order)?;
@@ -184,7 +194,9 @@ impl Device {
 }
 
 impl Recording {
-    fn words(&self) -> String {
+    /// `292 operations; recorded peak 388.00 MiB reserved`
+    #[must_use]
+    pub fn words(&self) -> String {
         let plural = |n: usize, what: &str| {
             let s = if n == 1 { "" } else { "s" };
             format!("{n} {what}{s}")
@@ -211,7 +223,9 @@ impl Recording {
 }
 
 impl Played {
-    fn title(&self) -> String {
+    /// `present: max_split_size_mb:128`
+    #[must_use]
+    pub fn title(&self) -> String {
         match (self.name, self.conf.as_str()) {
             ("", conf) => conf.to_owned(),
             (name, "") => name.to_owned(),
@@ -219,9 +233,15 @@ impl Played {
         }
     }
 
+    /// What would still fit at the end, if it got there.
+    #[must_use]
+    pub fn fits(&self) -> Option<Bytes> {
+        self.fits.filter(|_| self.outlook.fits())
+    }
+
     fn row(&self, want: Option<Bytes>) -> String {
         let outlook = &self.outlook;
-        let fits = self.fits.filter(|_| outlook.fits());
+        let fits = self.fits();
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let mut row = format!(
             "{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  {}",
@@ -240,7 +260,9 @@ impl Played {
         row
     }
 
-    fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
+    /// What the figures do not say: how large the request was that failed, whether `want` fits.
+    #[must_use]
+    pub fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(oom) = self.outlook.oom {
             let too = if oom.recorded { ", as recorded" } else { "" };
