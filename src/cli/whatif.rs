@@ -1,10 +1,14 @@
 //! `gputop whatif SOURCE`: what the same program would have reserved under other settings of PyTorch's allocator, and
 //! whether it would have fitted: on a screen, or printed where there is no terminal.
 //!
+//! The card's size and what others hold of it are the recording's, of a process those of its GPU now.
+//!
 //! A source is a memory snapshot with its trace, or a running process, of which only the blocks that live now are
 //! known: they are asked for anew, in the order of their addresses.
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay, and why; 2 denied or gone, or a wrong argument.
+
+mod card;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +25,7 @@ use crate::collect::process::alloc_conf_of;
 use crate::export::whatif::{Device, Document, Played, Recording};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{BlockState, PoolKind, PoolMap};
+use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Pid};
 use crate::tui;
@@ -35,10 +40,12 @@ pub struct Args {
     /// default, and the usual remedies
     #[arg(long, value_name = "CONF")]
     conf: Vec<String>,
-    /// The card's memory: `24GiB`. Without: as recorded; where that is not known, nothing runs out of memory
+    /// The card's memory: `24GiB`. Without: as recorded, of a process that of its GPU; where that is not known, nothing
+    /// runs out of memory
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     card: Option<Bytes>,
-    /// What of the card is not the allocator's: CUDA context, libraries, other programs. Without: as recorded
+    /// What of the card is not the allocator's: CUDA context, libraries, other programs. Without: as recorded, of a
+    /// process as it is now
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     outside: Option<Bytes>,
     /// Whether one more request of this size would succeed at the end
@@ -82,9 +89,15 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
         config(conf, args.torch.unwrap_or(NEWEST))?;
     }
     let name = visible(args.source.as_bytes(), 200);
+    let mut no_card = Missing::new(Reason::NotRead, "the file does not say what card it was");
     let mut traces = match args.source.parse() {
         Ok(pid) => match of_process(Pid(pid)) {
-            Ok(traces) => traces,
+            Ok(mut traces) => {
+                if args.card.is_none() {
+                    no_card = card::look(Pid(pid), &mut traces).unwrap_or(no_card);
+                }
+                traces
+            }
             Err((why, code)) => {
                 say(&format!("gputop: PID {pid}: {why}\n"));
                 return Ok(code);
@@ -103,7 +116,10 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
         say(&format!("gputop: {name}: nothing was allocated{on}\n"));
         return Ok(1);
     }
-    let devices: Result<Vec<Device>> = traces.iter().map(|trace| play(trace, args)).collect();
+    let devices: Result<Vec<Device>> = traces
+        .iter()
+        .map(|trace| play(trace, args, &no_card))
+        .collect();
     let document = Document {
         schema: SCHEMA,
         source: name,
@@ -124,7 +140,7 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     Ok(0)
 }
 
-fn play(trace: &Trace, args: &Args) -> Result<Device> {
+fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
     let torch = args.torch.or(trace.recorded.torch);
     let room = room(trace, args)?;
     let settings = settings(
@@ -143,6 +159,9 @@ fn play(trace: &Trace, args: &Args) -> Result<Device> {
             outlook,
         }
     });
+    let reading = |size: Option<Bytes>| {
+        size.map_or_else(|| Reading::Missing(no_card.clone()), Reading::Value)
+    };
     Ok(Device {
         ordinal: trace.device,
         recording: Recording {
@@ -152,8 +171,8 @@ fn play(trace: &Trace, args: &Args) -> Result<Device> {
             peak_reserved: trace.recorded.reserved_peak,
         },
         torch,
-        card: room.map(|room| room.card),
-        outside: room.map(|room| room.outside),
+        card: reading(room.map(|room| room.card)),
+        outside: reading(room.map(|room| room.outside)),
         want: args.want,
         settings: played.collect(),
     })
@@ -174,7 +193,10 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     let same_card = left.filter(|left| left.0 <= card.0 / SAME_CARD);
     let outside = told.or(same_card).unwrap_or_default();
     if card <= outside {
-        bail!("--outside {outside}: nothing of the card's {card} is left for the allocator");
+        bail!(
+            "nothing of the card's {card} is left for the allocator: {outside} of it is others' (--card and --outside \
+             set both)"
+        );
     }
     Ok(Some(Room { card, outside }))
 }

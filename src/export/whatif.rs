@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::allocator::rules::Torch;
 use crate::allocator::whatif::Outlook;
+use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
 /// All that was replayed.
@@ -27,9 +28,9 @@ pub struct Device {
     #[serde(serialize_with = "torch")]
     pub torch: Option<Torch>,
     #[serde(rename = "card_bytes")]
-    pub card: Option<Bytes>,
+    pub card: Reading<Bytes>,
     #[serde(rename = "outside_bytes")]
-    pub outside: Option<Bytes>,
+    pub outside: Reading<Bytes>,
     #[serde(rename = "want_bytes", skip_serializing_if = "Option::is_none")]
     pub want: Option<Bytes>,
     pub settings: Vec<Played>,
@@ -166,12 +167,16 @@ impl Device {
             Some((major, minor)) => format!("torch {major}.{minor}"),
             None => "the newest torch known".to_owned(),
         };
-        match (self.card, self.outside) {
-            (Some(card), Some(Bytes(0))) => format!("{torch}, {card} for the allocator"),
-            (Some(card), Some(outside)) => {
+        match (&self.card, self.outside.get()) {
+            (Reading::Value(card), None | Some(Bytes(0))) => {
+                format!("{torch}, {card} for the allocator")
+            }
+            (Reading::Value(card), Some(outside)) => {
                 format!("{torch}, card {card}, {outside} of it not the allocator's")
             }
-            _ => format!("{torch}, a card without limit (--card SIZE)"),
+            (Reading::Missing(why), _) => {
+                format!("{torch}, a card without limit (--card SIZE): {why}")
+            }
         }
     }
 

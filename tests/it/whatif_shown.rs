@@ -71,8 +71,8 @@ fn device(ordinal: u32, trace: &Trace, room: Room) -> Device {
             peak_reserved: None,
         },
         torch: Some((2, 8)),
-        card: Some(room.card),
-        outside: Some(room.outside),
+        card: room.card.into(),
+        outside: room.outside.into(),
         want: None,
         settings: played.into(),
     }
@@ -167,6 +167,8 @@ fn the_cursor_chooses_whose_columns_are_drawn_and_brackets_the_device() {
         copied.text,
         "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:4"
     );
+    // What was sent lies over the screen until the next key.
+    shown.key(KeyCode::Esc);
     let left = shown.key(KeyCode::Char('q'));
     assert!(matches!(left, Outcome::Close), "{left:?}");
 }
