@@ -7,6 +7,12 @@ use crate::model::units::Bytes;
 /// `(2, 8)` for torch 2.8.
 pub type Torch = (u16, u16);
 
+/// `(2, 8)` of `2.8.0+cu126`.
+pub fn torch_of(version: &str) -> Option<Torch> {
+    let mut numbers = version.split(['.', '+']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// Whose rules count where the release is not known.
 pub const NEWEST: Torch = (2, 15);
 

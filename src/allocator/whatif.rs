@@ -43,6 +43,8 @@ pub struct Outlook {
     pub num_ooms: u64,
     /// The first request that failed.
     pub oom: Option<Oom>,
+    /// The last one: of those that failed in the recording too, several may.
+    pub last_oom: Option<Oom>,
     /// Operations played: all, or those up to the one that ended the program.
     pub played: usize,
     pub end: Model,
@@ -70,7 +72,7 @@ impl Outlook {
 pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> Outlook {
     let mut model = Model::new(rules.clone(), room.card, room.available());
     let mut curve = Curve::new(trace.ops.len());
-    let mut oom = None;
+    let (mut oom, mut last_oom) = (None, None);
     for live in &trace.start {
         let outcome = model.alloc(live.block, live.requested, live.stream, live.pool);
         if outcome == Outcome::OutOfMemory {
@@ -79,6 +81,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> Outlook {
                 requested: live.requested,
                 recorded: false,
             });
+            last_oom = oom;
             break;
         }
     }
@@ -94,6 +97,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> Outlook {
         if model.play(op) == Some(Outcome::OutOfMemory) {
             let failed = failed(op, played);
             oom = oom.or(failed);
+            last_oom = failed;
             if failed.is_none_or(|oom| !oom.recorded) {
                 break;
             }
@@ -113,6 +117,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> Outlook {
         num_alloc_retries: stats.num_alloc_retries,
         num_ooms: stats.num_ooms,
         oom,
+        last_oom,
         played,
         end: model,
         curve,

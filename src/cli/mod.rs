@@ -125,7 +125,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Probe(args)) => probe::run(args),
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
         Some(Command::Snapshot(args)) => snapshot::run(args, || Ok(settings(None)?)),
-        Some(Command::Whatif(args)) => whatif::run(args),
+        Some(Command::Whatif(args)) => whatif::run(args, || Ok(settings(None)?)),
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),

@@ -34,17 +34,7 @@ const APART: Millis = Millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let runtime = runtime()?;
-    let mut source = local::start(agent_options(APART))?;
-    let sample =
-        runtime.block_on(async { tokio::time::timeout(PATIENCE, sample(&mut source)).await });
-    let Ok(sample) = sample else {
-        bail!(
-            "the driver has not answered for {} s; `nvidia-smi` would hang as well",
-            PATIENCE.as_secs()
-        );
-    };
-    let (hello, frame) = sample.ok_or_eyre("nothing could be collected on this host")?;
+    let (hello, frame) = frame(is_complete)?;
     if let Some(why) = top::why_nothing(&frame) {
         if args.json {
             print(&Document::new(&hello, frame, None).json()?)?;
@@ -65,8 +55,28 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(0)
 }
 
-/// The second frame, which has rates; the first when there is no GPU.
-async fn sample(source: &mut Source) -> Option<(Arc<Hello>, Arc<Frame>)> {
+/// The first sample of this host that is `enough`, of which it is told how many there were.
+///
+/// # Errors
+/// When the driver does not answer, or nothing can be collected.
+pub(super) fn frame(enough: impl Fn(&Frame, u32) -> bool) -> Result<(Arc<Hello>, Arc<Frame>)> {
+    let runtime = runtime()?;
+    let mut source = local::start(agent_options(APART))?;
+    let sample = sample(&mut source, enough);
+    let sample = runtime.block_on(async { tokio::time::timeout(PATIENCE, sample).await });
+    let Ok(sample) = sample else {
+        bail!(
+            "the driver has not answered for {} s; `nvidia-smi` would hang as well",
+            PATIENCE.as_secs()
+        );
+    };
+    sample.ok_or_eyre("nothing could be collected on this host")
+}
+
+async fn sample(
+    source: &mut Source,
+    enough: impl Fn(&Frame, u32) -> bool,
+) -> Option<(Arc<Hello>, Arc<Frame>)> {
     let mut hello = Arc::default();
     let mut frames = 0;
     while let Some(update) = source.next().await {
@@ -74,7 +84,7 @@ async fn sample(source: &mut Source) -> Option<(Arc<Hello>, Arc<Frame>)> {
             Update::Hello(new) => hello = new,
             Update::Frame(frame) => {
                 frames += 1;
-                if is_complete(&frame, frames) {
+                if enough(&frame, frames) {
                     return Some((hello, frame));
                 }
             }
@@ -84,6 +94,7 @@ async fn sample(source: &mut Source) -> Option<(Arc<Hello>, Arc<Frame>)> {
     None
 }
 
+/// The second frame, which has rates; the first when there is no GPU.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
         return top::why_nothing(frame).is_some();

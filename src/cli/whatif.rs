@@ -1,29 +1,35 @@
 //! `gputop whatif SOURCE`: what the same program would have reserved under other settings of PyTorch's allocator, and
-//! whether it would have fitted.
+//! whether it would have fitted: on a screen, or printed where there is no terminal.
+//!
+//! The card's size and what others hold of it are the recording's, of a process those of its GPU now.
 //!
 //! A source is a memory snapshot with its trace, or a running process, of which only the blocks that live now are
 //! known: they are asked for anew, in the order of their addresses.
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay, and why; 2 denied or gone, or a wrong argument.
 
-mod shown;
+mod card;
 
 use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
-use self::shown::{Device, Document, Played, Recording};
-use super::{allocator, print, say, snapshot};
+use super::settings::{Settings, has_terminal};
+use super::{allocator, print, runtime, say, snapshot, top};
 use crate::allocator::config::Config;
-use crate::allocator::rules::{NEWEST, Rules, Torch};
+use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
 use crate::allocator::trace::{Live, PoolId, Recorded, Trace};
 use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
 use crate::collect::process::alloc_conf_of;
+use crate::export::whatif::{Device, Document, Played, Recording};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{BlockState, PoolKind, PoolMap};
+use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Pid};
+use crate::tui;
+use crate::tui::screens::whatif::WhatifScreen;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -34,10 +40,12 @@ pub struct Args {
     /// default, and the usual remedies
     #[arg(long, value_name = "CONF")]
     conf: Vec<String>,
-    /// The card's memory: `24GiB`. Without: as recorded; where that is not known, nothing runs out of memory
+    /// The card's memory: `24GiB`. Without: as recorded, of a process that of its GPU; where that is not known, nothing
+    /// runs out of memory
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     card: Option<Bytes>,
-    /// What of the card is not the allocator's: CUDA context, libraries, other programs. Without: as recorded
+    /// What of the card is not the allocator's: CUDA context, libraries, other programs. Without: as recorded, of a
+    /// process as it is now
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     outside: Option<Bytes>,
     /// Whether one more request of this size would succeed at the end
@@ -74,15 +82,22 @@ struct Setting {
     rules: Rules,
 }
 
-pub fn run(args: &Args) -> Result<u8> {
+/// The settings of gputop itself are read only where there is a screen to be drawn by them.
+pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     // What is wrong with the arguments is said before a large file is read.
     for conf in &args.conf {
         config(conf, args.torch.unwrap_or(NEWEST))?;
     }
     let name = visible(args.source.as_bytes(), 200);
+    let mut no_card = Missing::new(Reason::NotRead, "the file does not say what card it was");
     let mut traces = match args.source.parse() {
         Ok(pid) => match of_process(Pid(pid)) {
-            Ok(traces) => traces,
+            Ok(mut traces) => {
+                if args.card.is_none() {
+                    no_card = card::look(Pid(pid), &mut traces).unwrap_or(no_card);
+                }
+                traces
+            }
             Err((why, code)) => {
                 say(&format!("gputop: PID {pid}: {why}\n"));
                 return Ok(code);
@@ -101,12 +116,22 @@ pub fn run(args: &Args) -> Result<u8> {
         say(&format!("gputop: {name}: nothing was allocated{on}\n"));
         return Ok(1);
     }
-    let devices: Result<Vec<Device>> = traces.iter().map(|trace| play(trace, args)).collect();
+    let devices: Result<Vec<Device>> = traces
+        .iter()
+        .map(|trace| play(trace, args, &no_card))
+        .collect();
     let document = Document {
         schema: SCHEMA,
         source: name,
         devices: devices?,
     };
+    if has_terminal() && !args.json {
+        let own = own()?;
+        let (app, outside) = (own.app(None), own.outside());
+        let screen = Box::new(WhatifScreen::new(document));
+        let left = runtime()?.block_on(tui::show(screen, app, outside))?;
+        return Ok(top::leave(left));
+    }
     if args.json {
         print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
@@ -115,7 +140,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn play(trace: &Trace, args: &Args) -> Result<Device> {
+fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
     let torch = args.torch.or(trace.recorded.torch);
     let room = room(trace, args)?;
     let settings = settings(
@@ -134,6 +159,9 @@ fn play(trace: &Trace, args: &Args) -> Result<Device> {
             outlook,
         }
     });
+    let reading = |size: Option<Bytes>| {
+        size.map_or_else(|| Reading::Missing(no_card.clone()), Reading::Value)
+    };
     Ok(Device {
         ordinal: trace.device,
         recording: Recording {
@@ -143,8 +171,8 @@ fn play(trace: &Trace, args: &Args) -> Result<Device> {
             peak_reserved: trace.recorded.reserved_peak,
         },
         torch,
-        card: room.map(|room| room.card),
-        outside: room.map(|room| room.outside),
+        card: reading(room.map(|room| room.card)),
+        outside: reading(room.map(|room| room.outside)),
         want: args.want,
         settings: played.collect(),
     })
@@ -165,7 +193,10 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     let same_card = left.filter(|left| left.0 <= card.0 / SAME_CARD);
     let outside = told.or(same_card).unwrap_or_default();
     if card <= outside {
-        bail!("--outside {outside}: nothing of the card's {card} is left for the allocator");
+        bail!(
+            "nothing of the card's {card} is left for the allocator: {outside} of it is others' (--card and --outside \
+             set both)"
+        );
     }
     Ok(Some(Room { card, outside }))
 }
@@ -282,18 +313,11 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
 
 /// `(2, 15)` of `torch 2.13 to 2.15`: a layout tells a few releases at most.
 fn last_version(library: &str) -> Option<Torch> {
-    library
-        .split(' ')
-        .rev()
-        .find_map(|word| torch_argument(word).ok())
+    library.split(' ').rev().find_map(torch_of)
 }
 
 fn torch_argument(text: &str) -> Result<Torch, String> {
-    let mut numbers = text.split(['.', '+']).map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
-        _ => Err("a release is written `2.8`".to_owned()),
-    }
+    torch_of(text).ok_or_else(|| "a release is written `2.8`".to_owned())
 }
 
 /// `24GiB`, `24G`, `512MiB`, `4096 B`.

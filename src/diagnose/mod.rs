@@ -14,6 +14,7 @@ pub mod catalogue;
 pub mod evidence;
 mod expression;
 pub mod fields;
+pub mod foretold;
 mod guard;
 pub mod heard;
 pub mod judge;

@@ -7,3 +7,4 @@ pub mod line;
 pub mod probe;
 pub mod snapshot;
 pub mod table;
+pub mod whatif;

@@ -53,7 +53,7 @@ fn foreign() -> io::Error {
 ///
 /// # Errors
 /// Also for what is no file, is another user's, or holds more than `most` bytes: no link is followed, no pipe waited for.
-pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options
         .read(true)

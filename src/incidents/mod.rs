@@ -23,6 +23,7 @@ mod state;
 mod store;
 mod uid;
 
+pub use files::read as read_own;
 pub use keep::{Kept, in_time, keep, put};
 pub use key::Key;
 pub use notice::{NOTICE_LIMIT, Notice, notify};

@@ -5,6 +5,7 @@ use super::hook::Hook;
 use super::inside::Inside;
 use super::ranks::{First, Rank, folder};
 use super::recorded::Failed;
+use super::traced::foretell;
 use super::{Evidence, Finished};
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::heard::name_source;
@@ -43,7 +44,7 @@ pub fn explain(
     let (mut logs, has_lines) = evidence.read(catalogue);
     let inside = Inside::new(hook.map(Hook::reports).unwrap_or_default());
     let said = exception(&logs).or_else(|| inside.exception());
-    let incident = incident(catalogue, &mut logs, has_lines, &inside)
+    let incident = incident(catalogue, &mut logs, has_lines, &inside, hook)
         .or_else(|| killed(catalogue, &command.name(), ended));
     let whole = |incident: Incident| {
         let failed = Failed {
@@ -75,12 +76,13 @@ pub fn explain(
 }
 
 /// What ended the command: by its own words, and where no log has them or they are about a consequence only by what
-/// the hook heard inside; with what the hook measured.
+/// the hook heard inside; with what the hook measured, and what its trace says of the fixes.
 fn incident(
     catalogue: &Catalogue,
     logs: &mut Vec<LogFindings>,
     has_lines: bool,
     inside: &Inside,
+    hook: Option<&Hook>,
 ) -> Option<Incident> {
     let from_logs = first(catalogue, logs, &Measured::default());
     let number = logs.len();
@@ -99,9 +101,14 @@ fn incident(
         logs.truncate(number);
     }
     let mut incident = with_hook.or(from_logs)?;
-    if let Some(known) = inside.measured(&incident) {
-        incident = first(catalogue, logs, &known.measured)?;
-        known.complete(&mut incident);
+    if let Some(found) = inside.measured(&incident) {
+        incident = first(catalogue, logs, &found.heard.measured)?;
+        found.heard.complete(&mut incident);
+        foretell(
+            &mut incident,
+            found,
+            hook.map(Hook::traces).unwrap_or_default(),
+        );
     }
     name_source(&mut incident);
     if !has_lines {

@@ -6,6 +6,15 @@ use crate::diagnose::heard::{Heard, NAME};
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::event::{HookEvent, HookException, HookOom};
 use crate::model::incident::Incident;
+use crate::model::process::ProcessKey;
+
+/// What was measured at a failure, and by whom.
+pub(super) struct Found {
+    pub(super) heard: Heard,
+    pub(super) process: ProcessKey,
+    /// `2.8.0+cu126`, as the process said it.
+    pub(super) torch: String,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Inside {
@@ -45,7 +54,7 @@ impl Inside {
     }
 
     /// What was measured at the failure that `incident` tells of.
-    pub(super) fn measured(&self, incident: &Incident) -> Option<Heard> {
+    pub(super) fn measured(&self, incident: &Incident) -> Option<Found> {
         if incident.family != "oom" {
             return None;
         }
@@ -54,15 +63,19 @@ impl Inside {
         let mut all = self.reports.iter().flat_map(|report| {
             let is_other = rank.is_some() && report.process.rank.is_some_and(|r| Some(r) != rank);
             let events = report.events.iter().filter(move |_| !is_other);
-            events.filter_map(|event| Some((event, event.oom.as_deref()?)))
+            events.filter_map(move |event| Some((report, event, event.oom.as_deref()?)))
         });
-        let is_it = |(_, oom): &(&HookEvent, &HookOom)| match wanted {
+        let is_it = |(_, _, oom): &(&Report, &HookEvent, &HookOom)| match wanted {
             Some(wanted) => is_near(oom.requested_bytes.0, wanted),
             None => true,
         };
         // The last of them is the one that was not survived.
-        let (event, oom) = all.by_ref().filter(is_it).last()?;
-        Some(Heard::of(event, oom))
+        let (report, event, oom) = all.by_ref().filter(is_it).last()?;
+        Some(Found {
+            heard: Heard::of(event, oom),
+            process: report.key,
+            torch: report.process.torch.clone(),
+        })
     }
 }
 

@@ -45,6 +45,7 @@ mod signals;
 mod streams;
 mod tape;
 mod terminal;
+mod traced;
 mod ward;
 
 pub use command::{CommandLine, NotStarted};

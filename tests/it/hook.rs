@@ -641,6 +641,84 @@ fn a_trace_of_allocations_is_kept_and_named() {
     }
 }
 
+/// A program whose `_snapshot()` is `SNAPSHOT`, and which fails as the last event in it did: 2 GiB wanted.
+const TRACED: &str = "import pickle, torch\n\
+    from torch import _C\n\
+    SNAPSHOT\n\
+    oom = [e for e in snapshot['device_traces'][0] if e['action'] == 'oom'][-1]\n\
+    torch.cuda.memory._snapshot = classmethod(lambda cls: snapshot)\n\
+    torch.cuda._lazy_init()\n\
+    total = sum(s['total_size'] for s in snapshot['segments'] if s['device'] == 0) + (3 << 30)\n\
+    for observer in _C.OBSERVERS: observer(0, oom['size'], total, oom['device_free'])\n\
+    raise torch.OutOfMemoryError(torch.TEXT)\n";
+
+/// Seven segments of 3000 MiB, each with a live tensor of 1600 at its beginning: no hole is large enough for another,
+/// and at last there is no room for one more segment.
+const PINNED: &str = "M = 1 << 20\n\
+    def event(action, addr, size): return {'action': action, 'addr': addr, 'size': size, 'stream': 0, 'frames': []}\n\
+    trace, segments = [], []\n\
+    for at in [n * 4000 * M for n in range(1, 8)]:\n\
+    \x20 for action in 'segment_alloc', 'alloc', 'free_requested', 'free_completed':\n\
+    \x20   trace.append(event(action, at, 3000 * M))\n\
+    \x20 trace.append(event('alloc', at, 1600 * M))\n\
+    \x20 live = {'address': at, 'size': 1600 * M, 'requested_size': 1600 * M, 'state': 'active_allocated'}\n\
+    \x20 hole = {'address': at + 1600 * M, 'size': 1400 * M, 'requested_size': 0, 'state': 'inactive'}\n\
+    \x20 segments.append({'device': 0, 'address': at, 'total_size': 3000 * M, 'stream': 0, 'segment_type': 'large',\n\
+    \x20   'segment_pool_id': (0, 0), 'is_expandable': False, 'blocks': [live, hole]})\n\
+    trace.append(dict(event('oom', 0, 2048 * M), device_free=1085 * M))\n\
+    snapshot = {'segments': segments, 'device_traces': [trace], 'allocator_settings': {}}\n";
+
+#[test]
+fn with_a_trace_the_fixes_say_what_they_would_have_done() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let run = |snapshot: &str| {
+        let user = User::new();
+        let program = user.write("train.py", &TRACED.replace("SNAPSHOT", snapshot));
+        let args = [
+            "--trace-allocs",
+            python.to_str().unwrap(),
+            program.to_str().unwrap(),
+        ];
+        let said = text(&user.run(&args).output().unwrap().stderr);
+        assert!(said.contains("FRAGMENTED MEMORY"), "{said}");
+        unwrapped(&said)
+    };
+    let said = run(PINNED);
+    let (first, _) = said.split_once("expandable_segments:True").unwrap();
+    assert!(
+        first.ends_with(
+            "(replayed: peak reserved 12.95 GiB instead of 20.51 GiB, fits; torch 2.1 or later): \
+             PYTORCH_CUDA_ALLOC_CONF="
+        ),
+        "{said}"
+    );
+    // What would have failed as well is none of the first few.
+    assert!(!said.contains("roundup_power2_divisions"), "{said}");
+    // A real history, at whose end more is wanted than any setting could have saved.
+    let real = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/snapshots/torch-2.15/native.pickle"
+    );
+    let real = format!(
+        "snapshot = pickle.load(open({real:?}, 'rb'))\n\
+         snapshot['device_traces'][0][-1].update(size=2 << 30, device_free=1 << 30)"
+    );
+    let said = run(&real);
+    assert!(
+        said.contains("(replayed: fails at the same request"),
+        "{said}"
+    );
+    assert!(!said.contains("fits;"), "{said}");
+    // A history with more room than the program had: something limited it that the trace does not tell.
+    let said = run(&PINNED.replace("1085 * M", "9085 * M"));
+    assert!(
+        said.contains("NEED") && said.contains("does not fail where the program did"),
+        "{said}"
+    );
+}
+
 #[test]
 fn where_nobody_may_read_it_tells_its_statistics() {
     let Some(python) = python::all().first() else {

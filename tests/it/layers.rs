@@ -80,6 +80,11 @@ const RULES: &[Rule] = &[
         place: "export/snapshot",
         may: &["export", "model", "allocator", "snapshot"],
     },
+    // What is printed of a history under other settings.
+    Rule {
+        place: "export/whatif.rs",
+        may: &["export", "model", "allocator"],
+    },
     // A table is drawn by what draws the screen.
     Rule {
         place: "export/table.rs",
@@ -102,7 +107,16 @@ const RULES: &[Rule] = &[
     // It watches a command, explains it, and keeps what happened.
     Rule {
         place: "run",
-        may: &["collect", "diagnose", "export", "incidents", "model"],
+        may: &[
+            "allocator",
+            "collect",
+            "diagnose",
+            "export",
+            "incidents",
+            "model",
+            // What its hook left of a failed allocation.
+            "snapshot",
+        ],
     },
     // It judges a stream and keeps what it finds.
     Rule {
@@ -118,6 +132,7 @@ const RULES: &[Rule] = &[
             // So does a probe.
             "export::probe",
             "export::snapshot",
+            "export::whatif",
             "snapshot",
             "model",
             "source::stream",

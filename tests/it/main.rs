@@ -106,4 +106,5 @@ mod trouble;
 mod unattributed;
 #[cfg(target_os = "linux")]
 mod whatif;
+mod whatif_shown;
 mod wire;

@@ -5,7 +5,10 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::machine::gputop;
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{command, gputop};
+use crate::torch_live::dump_path;
+use crate::torch_target::Target;
 
 const NATIVE: &str = "torch-2.15/native.pickle";
 
@@ -105,6 +108,48 @@ fn the_table_is_for_people() {
     let text = String::from_utf8(out.stdout).unwrap();
     let table = text.split_once('\n').unwrap().1;
     insta::assert_snapshot!("whatif", table);
+}
+
+#[test]
+fn the_card_of_a_process_is_what_nvml_says_of_it() {
+    let target = Target::start(&dump_path());
+    let pid = target.pid().to_string();
+    let process = format!(
+        "[[process]]\npid = {pid}\ngpu = 0\nused = {}\n",
+        3_u64 << 30
+    );
+    let fake = FakeNvml::new(&format!("[[gpu]]\nused = \"4 GiB\"\n{process}"));
+    let run = |args: &[&str]| {
+        let out = command(&fake, [&["whatif", &pid, "--json"], args].concat())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", said(&out));
+        serde_json::from_slice::<Value>(&out.stdout).unwrap()["devices"][0].clone()
+    };
+    let device = run(&[]);
+    let bytes = |name: &str| device[name].as_u64().unwrap_or_else(|| panic!("{device}"));
+    let reserved = device["recording"]["peak_reserved_bytes"].as_u64().unwrap();
+    // What is used and not in its pools is the context's and others'.
+    assert_eq!(bytes("outside_bytes"), (4096 << 20) - reserved);
+    let card = bytes("card_bytes");
+    assert!(card > 130 << 30, "{device}");
+    let fits = device["settings"][0]["fits_bytes"].as_u64().unwrap();
+    assert!(
+        fits < card - bytes("outside_bytes") && fits > card / 2,
+        "{device}"
+    );
+    // What is said counts.
+    let told = run(&["--card", "24GiB"]);
+    assert_eq!(told["card_bytes"], 24_u64 << 30);
+    // Without a driver there is no limit, and why is said.
+    let none = gputop(["whatif", &pid, "--json"]).output().unwrap();
+    let none: Value = serde_json::from_slice(&none.stdout).unwrap();
+    let card = &none["devices"][0]["card_bytes"];
+    assert_eq!(card["missing"], "unsupported", "{card}");
+    assert!(
+        card["hint"].as_str().is_some_and(|hint| !hint.is_empty()),
+        "{card}"
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod process_table;
 pub mod snapshot;
 pub mod strip;
 pub mod unread;
+pub mod whatif;
 
 use std::sync::Arc;
 
@@ -165,6 +166,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &fleet::DEF,
     &probe::DEF,
     &snapshot::DEF,
+    &whatif::DEF,
 ];
 
 /// Below this the overview is a strip, and there is no footer.

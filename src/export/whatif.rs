@@ -1,4 +1,5 @@
-//! What was replayed, as a table and as JSON.
+//! What a history came to under several settings of the allocator, as `gputop whatif` prints it: a table and JSON. Its
+//! screen says the same.
 
 use std::fmt::Write as _;
 
@@ -6,34 +7,38 @@ use serde::{Serialize, Serializer};
 
 use crate::allocator::rules::Torch;
 use crate::allocator::whatif::Outlook;
+use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
-#[derive(Serialize)]
-pub(super) struct Document {
+/// All that was replayed.
+#[derive(Debug, Serialize)]
+pub struct Document {
     pub schema: u32,
+    /// The file's name or the PID, harmless to show.
     pub source: String,
     pub devices: Vec<Device>,
 }
 
-#[derive(Serialize)]
-pub(super) struct Device {
+/// One device's history under each setting.
+#[derive(Debug, Serialize)]
+pub struct Device {
     pub ordinal: u32,
     pub recording: Recording,
     /// Whose rules count; the newest known where it is absent.
     #[serde(serialize_with = "torch")]
     pub torch: Option<Torch>,
     #[serde(rename = "card_bytes")]
-    pub card: Option<Bytes>,
+    pub card: Reading<Bytes>,
     #[serde(rename = "outside_bytes")]
-    pub outside: Option<Bytes>,
+    pub outside: Reading<Bytes>,
     #[serde(rename = "want_bytes", skip_serializing_if = "Option::is_none")]
     pub want: Option<Bytes>,
     pub settings: Vec<Played>,
 }
 
 /// What was there to replay.
-#[derive(Serialize)]
-pub(super) struct Recording {
+#[derive(Debug, Serialize)]
+pub struct Recording {
     pub operations: usize,
     /// Live before the first operation; of a running process, all there are.
     pub blocks_before: usize,
@@ -44,7 +49,9 @@ pub(super) struct Recording {
     pub peak_reserved: Option<Bytes>,
 }
 
-pub(super) struct Played {
+/// One setting, and what came of it.
+#[derive(Debug)]
+pub struct Played {
     /// `present`, `default` or nothing.
     pub name: &'static str,
     pub conf: String,
@@ -126,7 +133,8 @@ impl Serialize for Played {
 }
 
 impl Document {
-    pub(super) fn text(&self) -> String {
+    #[must_use]
+    pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.source);
         for device in &self.devices {
             device.write(&mut text);
@@ -152,22 +160,29 @@ impl Device {
         }
     }
 
-    fn circumstances(&self) -> String {
+    /// `torch 2.8, card 80.00 GiB, 1.20 GiB of it not the allocator's`
+    #[must_use]
+    pub fn circumstances(&self) -> String {
         let torch = match self.torch {
             Some((major, minor)) => format!("torch {major}.{minor}"),
             None => "the newest torch known".to_owned(),
         };
-        match (self.card, self.outside) {
-            (Some(card), Some(Bytes(0))) => format!("{torch}, {card} for the allocator"),
-            (Some(card), Some(outside)) => {
+        match (&self.card, self.outside.get()) {
+            (Reading::Value(card), None | Some(Bytes(0))) => {
+                format!("{torch}, {card} for the allocator")
+            }
+            (Reading::Value(card), Some(outside)) => {
                 format!("{torch}, card {card}, {outside} of it not the allocator's")
             }
-            _ => format!("{torch}, a card without limit (--card SIZE)"),
+            (Reading::Missing(why), _) => {
+                format!("{torch}, a card without limit (--card SIZE): {why}")
+            }
         }
     }
 
     /// The best of all, against the present setting or else the default one.
-    fn verdict(&self) -> Option<String> {
+    #[must_use]
+    pub fn verdict(&self) -> Option<String> {
         let first = self.settings.first()?;
         let order = |played: &&Played| (!played.outlook.fits(), played.outlook.peak_reserved);
         let best = self.settings.iter().min_by_key(order)?;
@@ -184,7 +199,9 @@ impl Device {
 }
 
 impl Recording {
-    fn words(&self) -> String {
+    /// `292 operations; recorded peak 388.00 MiB reserved`
+    #[must_use]
+    pub fn words(&self) -> String {
         let plural = |n: usize, what: &str| {
             let s = if n == 1 { "" } else { "s" };
             format!("{n} {what}{s}")
@@ -211,7 +228,9 @@ impl Recording {
 }
 
 impl Played {
-    fn title(&self) -> String {
+    /// `present: max_split_size_mb:128`
+    #[must_use]
+    pub fn title(&self) -> String {
         match (self.name, self.conf.as_str()) {
             ("", conf) => conf.to_owned(),
             (name, "") => name.to_owned(),
@@ -219,9 +238,15 @@ impl Played {
         }
     }
 
+    /// What would still fit at the end, if it got there.
+    #[must_use]
+    pub fn fits(&self) -> Option<Bytes> {
+        self.fits.filter(|_| self.outlook.fits())
+    }
+
     fn row(&self, want: Option<Bytes>) -> String {
         let outlook = &self.outlook;
-        let fits = self.fits.filter(|_| outlook.fits());
+        let fits = self.fits();
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let mut row = format!(
             "{:>10} {:>10} {:>10} {:>10} {:>7} {:>7}  {}",
@@ -240,7 +265,9 @@ impl Played {
         row
     }
 
-    fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
+    /// What the figures do not say: how large the request was that failed, whether `want` fits.
+    #[must_use]
+    pub fn remarks(&self, want: Option<Bytes>) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(oom) = self.outlook.oom {
             let too = if oom.recorded { ", as recorded" } else { "" };

@@ -1,0 +1,479 @@
+//! A history under several settings of PyTorch's allocator: what each would have reserved over the operations, the
+//! curves on top of each other, and the figures of each below.
+//!
+//! Everything was replayed before the screen opened; nothing here changes but the cursor. The setting under it is
+//! drawn as columns, tensors and the cache above them, the others as their letters.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::{Screen, ScreenDef, Step, moved};
+use crate::allocator::whatif::Point;
+use crate::export::whatif::{Device, Document, Played};
+use crate::model::history::Span;
+use crate::model::units::Bytes;
+use crate::tui::action::Action;
+use crate::tui::app::App;
+use crate::tui::clipboard::Copied;
+use crate::tui::theme::{Role, Theme};
+use crate::tui::widgets::cells::{put, put_all, put_line, put_right};
+use crate::tui::widgets::pool_chart;
+use crate::tui::widgets::table::{self, Align, Cell, Column, Hidden, scrolled};
+
+pub const DEF: ScreenDef = ScreenDef {
+    id: "whatif",
+    title: "What if",
+    words: &[
+        (
+            "curves",
+            "What is reserved after each operation of the history. The setting under the cursor is drawn as columns, the \
+             others as their letters; x is where a request fails. A curve ends with the request that ends the program.",
+        ),
+        (
+            "setting",
+            "PYTORCH_CUDA_ALLOC_CONF. `present` is what the program had, `default` none at all.",
+        ),
+        ("[ ]", "Another device of the history."),
+        (
+            "RESERVED",
+            "The most that the allocator would have held from the driver; ALLOCATED is the most in live tensors.",
+        ),
+        (
+            "IDLE",
+            "Reserved and in no tensor at the moment when the most was reserved: that is fragmentation.",
+        ),
+        (
+            "FITS",
+            "The largest request that would still succeed at the end.",
+        ),
+        (
+            "RETRIES",
+            "How often the allocator would have given its cache back to make room.",
+        ),
+        (
+            "OOM AT",
+            "The operation whose request fails. That it failed when it was recorded, too, is said below.",
+        ),
+    ],
+    // There is one only where a history was replayed.
+    sample: |_| None,
+};
+
+const fn figure(
+    title: &'static str,
+    width: u16,
+    priority: u8,
+    cell: fn(&Played, &Theme) -> Cell,
+) -> Column<Played> {
+    Column::right(title, width, priority, cell, "")
+}
+
+const COLUMNS: &[Column<Played>] = &[
+    // The letter of its curve, which is its place.
+    Column {
+        align: Align::Left,
+        ..figure("", 1, 0, |_, _| Cell::text(""))
+    },
+    figure("RESERVED", 11, 1, |played, _| {
+        Cell::text(played.outlook.peak_reserved.to_string())
+    }),
+    figure("ALLOCATED", 11, 5, |played, _| {
+        Cell::text(played.outlook.peak_allocated.to_string())
+    }),
+    figure("IDLE", 11, 4, |played, _| {
+        Cell::text(played.outlook.idle_at_peak.to_string())
+    }),
+    figure("FITS", 11, 6, |played, theme| match played.fits() {
+        Some(fits) => Cell::text(fits.to_string()),
+        None => Cell::absent(theme),
+    }),
+    figure("RETRIES", 7, 7, |played, _| {
+        let retries = played.outlook.num_alloc_retries;
+        let role = if retries > 0 { Role::Warn } else { Role::Text };
+        Cell::new(retries.to_string(), role)
+    }),
+    figure("OOM AT", 7, 2, |played, theme| match played.outlook.oom {
+        Some(oom) => Cell::new(oom.operation.to_string(), Role::Bad),
+        None => Cell::absent(theme),
+    }),
+    Column {
+        align: Align::Rest,
+        ..figure("SETTING", 14, 3, |played, _| Cell::text(played.title()))
+    },
+];
+
+#[derive(Debug)]
+pub struct WhatifScreen {
+    document: Document,
+    /// Which of its devices.
+    at: usize,
+    /// Which of its settings.
+    selected: usize,
+}
+
+const LABELS: u16 = 6;
+/// A chart of fewer rows says nothing.
+const LEAST_CHART: u16 = 5;
+
+/// How the curves of the others look; their letters tell them apart where there is no colour.
+const ROLES: &[Role] = &[
+    Role::Chart,
+    Role::Processes,
+    Role::Active,
+    Role::OtherVram,
+    Role::Unattributed,
+    Role::Driver,
+];
+
+/// x is where a request fails.
+fn letter(n: usize) -> &'static str {
+    const LETTERS: &str = "abcdefghijklmnopqrstuvw";
+    LETTERS.get(n..=n).unwrap_or("+")
+}
+
+fn role(n: usize) -> Role {
+    ROLES[n % ROLES.len()]
+}
+
+impl WhatifScreen {
+    pub fn new(document: Document) -> Self {
+        Self {
+            document,
+            at: 0,
+            selected: 0,
+        }
+    }
+
+    fn device(&self) -> Option<&Device> {
+        self.document.devices.get(self.at)
+    }
+
+    fn played(&self) -> Option<&Played> {
+        self.device()?.settings.get(self.selected)
+    }
+
+    fn show_device(&mut self, at: usize) {
+        self.at = at.min(self.document.devices.len().saturating_sub(1));
+        let count = self.device().map_or(0, |device| device.settings.len());
+        self.selected = self.selected.min(count.saturating_sub(1));
+    }
+
+    /// Which device, on what card, and how long its history is.
+    fn about(&self, device: &Device) -> [(String, Role); 2] {
+        let count = self.document.devices.len();
+        let which = match count {
+            1 => format!("device {}", device.ordinal),
+            _ => format!("device {} ({} of {count})", device.ordinal, self.at + 1),
+        };
+        [
+            (format!("{which}  {}", device.circumstances()), Role::Text),
+            (device.recording.words(), Role::Dim),
+        ]
+    }
+
+    fn table(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let rows: Vec<(usize, &Played)> = device.settings.iter().enumerate().collect();
+        let height = usize::from(area.height.saturating_sub(1));
+        // Little differs in it from setting to setting, and their names are long.
+        let mut hidden = Hidden::default();
+        if area.width < 100 {
+            let allocated = COLUMNS.iter().position(|c| c.title == "ALLOCATED");
+            allocated.into_iter().for_each(|at| hidden.hide(at));
+        }
+        let view = table::View {
+            cursor: Some(self.selected),
+            offset: scrolled(self.selected, rows.len(), height),
+            sorted: None,
+            descending: false,
+            late: &[],
+            hidden,
+        };
+        let cell = |column: &Column<Played>, (n, played): &(usize, &Played)| {
+            if column.title.is_empty() {
+                Cell::new(letter(*n), role(*n))
+            } else {
+                (column.cell)(played, theme)
+            }
+        };
+        table::draw(COLUMNS, &rows, cell, &view, area, buffer, theme);
+    }
+
+    /// Of the setting under the cursor what its figures do not say, and which is the best of all.
+    fn below(&self, device: &Device) -> Vec<(String, Role)> {
+        let mut lines = Vec::new();
+        if let Some(played) = self.played() {
+            let remarks = played.remarks(device.want);
+            if !remarks.is_empty() {
+                lines.push((remarks.join("; "), Role::Dim));
+            }
+        }
+        lines.extend(device.verdict().map(|verdict| (verdict, Role::Text)));
+        lines
+    }
+
+    /// Needs a row for the legend, some for the columns, one for the axis.
+    fn chart(&self, device: &Device, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let Some(selected) = self.played() else {
+            return;
+        };
+        let plot = Rect {
+            x: area.x + LABELS,
+            y: area.y + 1,
+            width: area.width.saturating_sub(LABELS + 1),
+            height: area.height.saturating_sub(2),
+        };
+        self.legend(selected, area, buffer, theme);
+        let peaks = device.settings.iter().map(|p| p.outlook.peak_reserved);
+        let top = peaks.max().unwrap_or_default();
+        let dim = theme.style(Role::Dim);
+        put_right(buffer, area.x, plot.x - 1, plot.y, &top.short(), dim);
+        put_right(buffer, area.x, plot.x - 1, plot.bottom() - 1, "0", dim);
+        let operations = device.recording.operations;
+        let columns = Columns {
+            operations,
+            width: usize::from(plot.width),
+        };
+        let (allocated, reserved) = columns.spans(selected);
+        pool_chart::columns(&allocated, &reserved, top, plot, buffer, theme);
+        // The first is what the others are held against, so it is drawn last.
+        for (n, played) in device.settings.iter().enumerate().rev() {
+            if n == self.selected {
+                continue;
+            }
+            let values = columns.reserved(played);
+            for (x, value) in (plot.left()..plot.right()).zip(&values) {
+                if let Some(value) = value {
+                    let y = row_of(*value, top, plot);
+                    put(buffer, x, y, letter(n), 1, theme.style(role(n)));
+                }
+            }
+        }
+        for x in plot.left()..plot.right() {
+            put(buffer, x, plot.bottom(), theme.glyphs.rule, 1, dim);
+        }
+        put(
+            buffer,
+            plot.x,
+            plot.bottom(),
+            "operation 1",
+            plot.width,
+            dim,
+        );
+        // What fails last is what a history is mostly kept for: its mark stands beside the number.
+        let right = plot.right().saturating_sub(2).max(plot.x);
+        put_right(
+            buffer,
+            plot.x,
+            right,
+            plot.bottom(),
+            &operations.to_string(),
+            dim,
+        );
+        for (n, played) in device.settings.iter().enumerate() {
+            let Some(x) = played
+                .outlook
+                .oom
+                .and_then(|oom| columns.column(oom.operation))
+            else {
+                continue;
+            };
+            let x = plot.x + x;
+            let y = match n == self.selected {
+                true => plot.bottom(),
+                false => row_of(played.outlook.peak_reserved, top, plot),
+            };
+            put(buffer, x, y, theme.glyphs.oom, 1, theme.style(Role::Bad));
+        }
+    }
+
+    fn legend(&self, selected: &Played, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+        let (glyphs, dim) = (&theme.glyphs, theme.style(Role::Dim));
+        let title = format!("{} {}  ", letter(self.selected), selected.title());
+        let pieces = [
+            (title.as_str(), theme.style(Role::Title)),
+            (glyphs.allocated, theme.style(Role::Allocated)),
+            (" allocated  ", dim),
+            (glyphs.idle, theme.style(Role::Idle)),
+            (" idle  ", dim),
+            (glyphs.oom, theme.style(Role::Bad)),
+            (" OOM  ", dim),
+            ("letters: reserved under the others", dim),
+        ];
+        put_all(buffer, area.x + LABELS, area.y, area.right(), &pieces);
+    }
+}
+
+/// How the operations of a history lie in the columns of a chart.
+#[derive(Clone, Copy)]
+struct Columns {
+    operations: usize,
+    width: usize,
+}
+
+impl Columns {
+    /// The most in each column; nothing behind the end of a curve.
+    fn values(self, played: &Played, value: fn(&Point) -> Bytes) -> Vec<Option<Bytes>> {
+        let curve = &played.outlook.curve;
+        let all = self.operations.div_ceil(curve.each.max(1));
+        let at = |x: usize| x * all / self.width.max(1);
+        let column = |x: usize| {
+            let end = at(x + 1).max(at(x) + 1).min(curve.points.len());
+            let points = curve.points.get(at(x)..end)?;
+            points.iter().map(value).max()
+        };
+        (0..self.width).map(column).collect()
+    }
+
+    fn reserved(self, played: &Played) -> Vec<Option<Bytes>> {
+        self.values(played, |point| point.reserved)
+    }
+
+    /// Allocated and reserved, as the columns of a pool take them.
+    #[allow(clippy::cast_precision_loss)]
+    fn spans(self, played: &Played) -> (Vec<Option<Span>>, Vec<Option<Span>>) {
+        let spans = |values: Vec<Option<Bytes>>| {
+            let span = |value: Bytes| Span(value.0 as f32, value.0 as f32);
+            values.into_iter().map(|value| value.map(span)).collect()
+        };
+        let allocated = self.values(played, |point| point.allocated);
+        (spans(allocated), spans(self.reserved(played)))
+    }
+
+    /// Of an operation, counted from 1.
+    fn column(self, operation: usize) -> Option<u16> {
+        let before = operation.saturating_sub(1);
+        let x = before * self.width / self.operations.max(1);
+        u16::try_from(x.min(self.width.checked_sub(1)?)).ok()
+    }
+}
+
+/// The row in which the top edge of a column of that height lies.
+fn row_of(value: Bytes, top: Bytes, plot: Rect) -> u16 {
+    let rows = u128::from(value.0) * u128::from(plot.height);
+    let rows = rows.div_ceil(u128::from(top.0.max(1)));
+    let rows = u16::try_from(rows).unwrap_or(plot.height);
+    plot.bottom() - rows.clamp(1, plot.height)
+}
+
+impl Screen for WhatifScreen {
+    fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
+        let theme = &app.theme;
+        let Some(device) = self.device() else {
+            return;
+        };
+        if area.height < 2 || area.width < 10 {
+            return;
+        }
+        let inner = Rect {
+            x: area.x + 1,
+            width: area.width - 2,
+            ..area
+        };
+        let line = |y: u16| Rect {
+            y,
+            height: 1,
+            ..inner
+        };
+        // Where there is little room, the figures are what counts.
+        let is_small = area.height < 14;
+        let about = if is_small {
+            &[][..]
+        } else {
+            &self.about(device)[..]
+        };
+        let mut top = area.y;
+        for (text, role) in about {
+            put_line(buffer, line(top), text, *role, theme);
+            top += 1;
+        }
+        let below = if is_small {
+            Vec::new()
+        } else {
+            self.below(device)
+        };
+        let mut bottom = area.bottom();
+        for (text, role) in below.iter().rev() {
+            bottom -= 1;
+            put_line(buffer, line(bottom), text, *role, theme);
+        }
+        let count = u16::try_from(device.settings.len()).unwrap_or(u16::MAX);
+        let room = bottom.saturating_sub(top);
+        let has_curves = device.recording.operations > 0;
+        // The chart first gets what it needs, the table then what it can use.
+        let table = (count + 1).min(room.saturating_sub(LEAST_CHART + 2).max(room / 2));
+        let chart = room.saturating_sub(table + 2);
+        if is_small || !has_curves || chart < LEAST_CHART || area.width < LABELS + 20 {
+            let whole = Rect {
+                y: top,
+                height: room.min(count + 1),
+                ..area
+            };
+            self.table(device, whole, buffer, theme);
+            return;
+        }
+        let place = |y: u16, height: u16| Rect { y, height, ..area };
+        self.chart(device, place(top + 1, chart), buffer, theme);
+        self.table(device, place(top + 2 + chart, table), buffer, theme);
+    }
+
+    fn act(&mut self, action: Action, _app: &App) -> Step {
+        match action {
+            Action::Help | Action::Copy | Action::Quit => return Step::Ignored,
+            Action::NextGpu => self.show_device(self.at + 1),
+            Action::PreviousGpu => self.show_device(self.at.saturating_sub(1)),
+            action => {
+                let count = self.device().map_or(0, |device| device.settings.len());
+                self.selected = moved(self.selected, count, count, action).unwrap_or(self.selected);
+            }
+        }
+        Step::Stay
+    }
+
+    fn alone(&self) -> Option<&'static [Action]> {
+        Some(KEYS)
+    }
+
+    fn headline(&self) -> Option<String> {
+        Some(format!("{}  under other settings", self.document.source))
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        &[
+            Action::Up,
+            Action::Down,
+            Action::NextGpu,
+            Action::Copy,
+            Action::Help,
+        ]
+    }
+
+    /// The setting under the cursor, as it is set.
+    fn copied(&self, _app: &App) -> Option<Copied> {
+        let conf = &self.played()?.conf;
+        let text = format!("PYTORCH_CUDA_ALLOC_CONF={conf}");
+        Some(Copied::new("the setting", &text))
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}
+
+/// All that mean something here.
+const KEYS: &[Action] = &[
+    Action::Up,
+    Action::Down,
+    Action::PageUp,
+    Action::PageDown,
+    Action::First,
+    Action::Last,
+    Action::Back,
+    Action::NextGpu,
+    Action::PreviousGpu,
+    Action::Copy,
+    Action::Help,
+    Action::Redraw,
+    Action::Suspend,
+    Action::Quit,
+    Action::QuitNow,
+];
