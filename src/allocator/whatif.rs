@@ -3,7 +3,7 @@
 //! [`replay`] goes through a [`Trace`] once per setting and keeps the peaks, the retries, where it runs out of memory,
 //! and a [`Curve`] of a bounded number of points. A request that succeeded in the recording and fails here ends the
 //! replay: nobody knows what the program would have done. One that failed in the recording too
-//! ([`Op::Refused`](super::trace::Op::Refused)) is tried, and the history goes on as it did.
+//! ([`Op::Refused`]) is tried, and the history goes on as it did.
 
 use super::model::{Model, Outcome};
 use super::rules::Rules;
