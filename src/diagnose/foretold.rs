@@ -66,11 +66,14 @@ pub fn foretell(incident: &mut Incident, trace: &Trace, room: Room) -> Result<()
     fixes.sort_by_key(|(fits, _)| Reverse(fits.map_or(1, |fits| if fits { 2 } else { 0 })));
     incident.fixes = fixes.into_iter().map(|(_, fix)| fix).collect();
     if trace.cut {
-        incident.needs.push(format!(
-            "What the fixes are said to do is of the last {} operations, all that PyTorch kept: what was cached before \
-             them is not known.",
-            trace.ops.len()
-        ));
+        let last = trace.ops.len();
+        incident.needs.insert(
+            0,
+            format!(
+                "What the fixes are said to do is of the last {last} operations, all that PyTorch kept: what was cached \
+                 before them is not known."
+            ),
+        );
     }
     Ok(())
 }

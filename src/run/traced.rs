@@ -39,14 +39,19 @@ pub(super) fn foretell(incident: &mut Incident, found: Found, traces: Vec<PathBu
         foretold::foretell(&mut changed, &trace, room)?;
         Ok::<_, String>(changed)
     };
-    match within(PATIENCE, work) {
-        Some(Ok(changed)) => *incident = changed,
-        Some(Err(why)) => incident.needs.push(why),
-        None => incident.needs.push(format!(
+    let why = match within(PATIENCE, work) {
+        Some(Ok(changed)) => {
+            *incident = changed;
+            return;
+        }
+        Some(Err(why)) => why,
+        None => format!(
             "The allocation trace takes longer than {} s to replay: `gputop whatif` on it says which settings help.",
             PATIENCE.as_secs()
-        )),
-    }
+        ),
+    };
+    // Whoever asked for a trace wants to know first.
+    incident.needs.insert(0, why);
 }
 
 /// The last that the process wrote at an out-of-memory error: `RUN.PID.START.oom.N.pickle`.

@@ -27,7 +27,8 @@ pub const DEF: ScreenDef = ScreenDef {
         (
             "curves",
             "What is reserved after each operation of the history. The setting under the cursor is drawn as columns, the \
-             others as their letters; x is where a request fails. A curve ends with the request that ends the program.",
+             others as their letters; x is where a request fails. A curve ends with the request that ends the program. Of \
+             curves in the same place the first letter is seen.",
         ),
         (
             "setting",
@@ -297,7 +298,7 @@ impl WhatifScreen {
             (" idle  ", dim),
             (glyphs.oom, theme.style(Role::Bad)),
             (" OOM  ", dim),
-            ("letters: reserved under the others", dim),
+            ("letters: the others", dim),
         ];
         put_all(buffer, area.x + LABELS, area.y, area.right(), &pieces);
     }
@@ -438,13 +439,16 @@ impl Screen for WhatifScreen {
     }
 
     fn footer(&self) -> &'static [Action] {
-        &[
-            Action::Up,
-            Action::Down,
-            Action::NextGpu,
-            Action::Copy,
-            Action::Help,
-        ]
+        match self.document.devices.len() {
+            0 | 1 => &[Action::Up, Action::Down, Action::Copy, Action::Help],
+            _ => &[
+                Action::Up,
+                Action::Down,
+                Action::NextGpu,
+                Action::Copy,
+                Action::Help,
+            ],
+        }
     }
 
     /// The setting under the cursor, as it is set.
