@@ -33,6 +33,8 @@ mod hook;
 #[cfg(target_os = "linux")]
 mod hostile;
 #[cfg(target_os = "linux")]
+mod hosts;
+#[cfg(target_os = "linux")]
 mod incidents;
 #[cfg(target_os = "linux")]
 mod incidents_shown;

@@ -32,6 +32,8 @@ const A_WHILE: Duration = Duration::from_secs(2);
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(30);
 /// How often the clock is looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// A host among a hundred has not much more to say at once.
+const BUFFER: usize = 16 << 10;
 /// Of what a command complains, the end.
 const MOST_COMPLAINTS: usize = 4096;
 
@@ -201,7 +203,7 @@ impl Far {
 
     /// To the end of what it says; why it was ended, where it was us.
     fn read(&self, child: &mut Child, frames: &mut u64) -> Option<String> {
-        let mut from = BufReader::with_capacity(64 << 10, child.stdout.take()?);
+        let mut from = BufReader::with_capacity(BUFFER, child.stdout.take()?);
         match greeted(&mut from) {
             Ok(Ok(())) => {}
             Ok(Err(NoAgent::Other(version))) => {

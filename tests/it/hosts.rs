@@ -1,0 +1,159 @@
+//! Many far hosts in one process: what `gputop agent` writes of a day of training, into a pipe for each of them.
+//!
+//! A pipe is opened when somebody reads it and begins anew for whoever reads it next, as an agent does. The hosts tell their
+//! seconds one after the other, not all at once.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Cursor, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gputop::source::Update;
+use gputop::source::remote::serve::serve;
+use gputop::source::stream::{Feed, stream};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use crate::day::{self, Day};
+
+pub struct Hosts {
+    folder: tempfile::TempDir,
+    count: usize,
+    is_over: Arc<AtomicBool>,
+    opened: Arc<AtomicUsize>,
+}
+
+impl Hosts {
+    /// So many, each with eight GPUs and 64 processes, which tell `seconds` different seconds and then the same ones again
+    /// from a new beginning.
+    pub fn start(count: usize, seconds: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut day = Day::new();
+        let frames = (0..seconds).map(|_| Update::Frame(Arc::new(day.next().clone())));
+        let first = [Update::Hello(Arc::new(day::hello()))];
+        let pieces = pieces(first.into_iter().chain(frames));
+        let hosts = Self {
+            folder,
+            count,
+            is_over: Arc::default(),
+            opened: Arc::default(),
+        };
+        let paths: Vec<PathBuf> = (0..count).map(|host| hosts.path(host)).collect();
+        for path in &paths {
+            nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap();
+        }
+        let (is_over, opened) = (Arc::clone(&hosts.is_over), Arc::clone(&hosts.opened));
+        thread::spawn(move || tell(&paths, &pieces, &is_over, &opened));
+        hosts
+    }
+
+    fn path(&self, host: usize) -> PathBuf {
+        self.folder.path().join(format!("host{host:03}"))
+    }
+
+    /// As `gputop` takes them.
+    pub fn targets(&self) -> impl Iterator<Item = String> {
+        (0..self.count).map(|host| format!("via:exec cat {}", self.path(host).display()))
+    }
+
+    /// How often a pipe was opened, by anybody.
+    pub fn opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What an agent writes: of its greeting and hello, and then of each frame.
+pub fn pieces(updates: impl Iterator<Item = Update>) -> Vec<Vec<u8>> {
+    let written = Written::default();
+    let (feed, _requests, source) = stream();
+    let telling = cut(feed, updates, written.clone());
+    // As if all had arrived as soon as it was sent.
+    let input = BufReader::new(Cursor::new("{\"frames\":1000000}\n"));
+    let serving = serve(source, input, written, || {});
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.build().unwrap();
+    runtime.block_on(async {
+        let (pieces, served) = tokio::join!(telling, serving);
+        served.unwrap();
+        pieces
+    })
+}
+
+async fn cut(feed: Feed, updates: impl Iterator<Item = Update>, written: Written) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    for update in updates {
+        feed.push(update);
+        // Until it was taken.
+        while written.0.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        pieces.push(std::mem::take(&mut *written.0.lock().unwrap()));
+    }
+    pieces
+}
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn tell(paths: &[PathBuf], pieces: &[Vec<u8>], is_over: &AtomicBool, opened: &AtomicUsize) {
+    let step = Duration::from_secs(1) / u32::try_from(paths.len()).unwrap();
+    let mut pipes: BTreeMap<usize, (File, usize)> = BTreeMap::new();
+    let mut due = Instant::now();
+    for host in (0..paths.len()).cycle() {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        due += step;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if !pipes.contains_key(&host)
+            && let Some(file) = open(&paths[host])
+        {
+            opened.fetch_add(1, Ordering::Relaxed);
+            pipes.insert(host, (file, 0));
+        }
+        let Some((pipe, at)) = pipes.get_mut(&host) else {
+            continue;
+        };
+        let piece = pieces.get(*at);
+        let wrote = piece.map(|piece| pipe.write_all(piece).is_ok());
+        *at += 1;
+        // Whoever read it is gone, or has heard everything.
+        if wrote != Some(true) {
+            pipes.remove(&host);
+        }
+    }
+}
+
+/// Nothing while nobody reads it.
+fn open(path: &PathBuf) -> Option<File> {
+    let mut options = File::options();
+    let options = options.write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    let file = options.open(path).ok()?;
+    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETFL(OFlag::empty())).ok()?;
+    Some(file)
+}
