@@ -58,9 +58,10 @@ const SETTLE: Duration = Duration::from_secs(5);
 fn main() -> ExitCode {
     let args = Args::parse();
     let length = usize::try_from(args.seconds).unwrap();
-    let hosts = Hosts::start(args.hosts, length * 2 + 120);
+    let hosts = Hosts::start(args.hosts, length * 2 + 120, Duration::from_secs(1));
     let launch = Launch::program(&args.program).args(hosts.targets());
-    let terminal = launch.size(50, 200).start();
+    let (name, folder) = hosts.env();
+    let terminal = launch.env(name, folder).size(50, 200).start();
     terminal.wait_text(&format!("{} hosts", args.hosts));
     thread::sleep(SETTLE);
     assert_eq!(hosts.opened(), args.hosts, "{}", terminal.text());

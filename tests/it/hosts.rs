@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Cursor, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -25,52 +25,67 @@ use crate::day::{self, Day};
 pub struct Hosts {
     folder: tempfile::TempDir,
     count: usize,
-    is_over: Arc<AtomicBool>,
-    opened: Arc<AtomicUsize>,
+    says: Arc<Says>,
+}
+
+/// What its thread is told, and tells.
+#[derive(Default)]
+struct Says {
+    is_held: AtomicBool,
+    is_over: AtomicBool,
+    opened: AtomicUsize,
 }
 
 impl Hosts {
-    /// So many, each with eight GPUs and 64 processes, which tell `seconds` different seconds and then the same ones again
-    /// from a new beginning.
-    pub fn start(count: usize, seconds: usize) -> Self {
+    /// So many, each with eight GPUs and 64 processes, which tell so many `frames`, one in each `interval`; then they end.
+    pub fn start(count: usize, frames: usize, interval: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut day = Day::new();
-        let frames = (0..seconds).map(|_| Update::Frame(Arc::new(day.next().clone())));
+        let frames = (0..frames).map(|_| Update::Frame(Arc::new(day.next().clone())));
         let first = [Update::Hello(Arc::new(day::hello()))];
         let pieces = pieces(first.into_iter().chain(frames));
         let hosts = Self {
             folder,
             count,
-            is_over: Arc::default(),
-            opened: Arc::default(),
+            says: Arc::default(),
         };
         let paths: Vec<PathBuf> = (0..count).map(|host| hosts.path(host)).collect();
         for path in &paths {
             nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap();
         }
-        let (is_over, opened) = (Arc::clone(&hosts.is_over), Arc::clone(&hosts.opened));
-        thread::spawn(move || tell(&paths, &pieces, &is_over, &opened));
+        let says = Arc::clone(&hosts.says);
+        thread::spawn(move || tell(&paths, &pieces, interval, &says));
         hosts
     }
 
     fn path(&self, host: usize) -> PathBuf {
-        self.folder.path().join(format!("host{host:03}"))
+        self.folder.path().join(format!("h{host:03}"))
     }
 
-    /// As `gputop` takes them.
+    /// As `gputop` takes them, with names that fit into their column.
     pub fn targets(&self) -> impl Iterator<Item = String> {
-        (0..self.count).map(|host| format!("via:exec cat {}", self.path(host).display()))
+        (0..self.count).map(|host| format!("via:exec cat $F/h{host:03}"))
+    }
+
+    /// What [`Self::targets`] need in the environment.
+    pub fn env(&self) -> (&'static str, &Path) {
+        ("F", self.folder.path())
     }
 
     /// How often a pipe was opened, by anybody.
     pub fn opened(&self) -> usize {
-        self.opened.load(Ordering::Relaxed)
+        self.says.opened.load(Ordering::Relaxed)
+    }
+
+    /// Whether all pipes are closed and stay so.
+    pub fn hold(&self, is_held: bool) {
+        self.says.is_held.store(is_held, Ordering::Relaxed);
     }
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.says.is_over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -120,20 +135,26 @@ impl Write for Written {
     }
 }
 
-fn tell(paths: &[PathBuf], pieces: &[Vec<u8>], is_over: &AtomicBool, opened: &AtomicUsize) {
-    let step = Duration::from_secs(1) / u32::try_from(paths.len()).unwrap();
+fn tell(paths: &[PathBuf], pieces: &[Vec<u8>], interval: Duration, says: &Says) {
+    let step = interval / u32::try_from(paths.len()).unwrap();
     let mut pipes: BTreeMap<usize, (File, usize)> = BTreeMap::new();
     let mut due = Instant::now();
     for host in (0..paths.len()).cycle() {
-        if is_over.load(Ordering::Relaxed) {
+        if says.is_over.load(Ordering::Relaxed) {
             return;
+        }
+        if says.is_held.load(Ordering::Relaxed) {
+            pipes.clear();
+            thread::sleep(Duration::from_millis(10));
+            due = Instant::now();
+            continue;
         }
         due += step;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if !pipes.contains_key(&host)
             && let Some(file) = open(&paths[host])
         {
-            opened.fetch_add(1, Ordering::Relaxed);
+            says.opened.fetch_add(1, Ordering::Relaxed);
             pipes.insert(host, (file, 0));
         }
         let Some((pipe, at)) = pipes.get_mut(&host) else {

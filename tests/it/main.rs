@@ -47,9 +47,11 @@ mod live;
 mod logs;
 #[cfg(target_os = "linux")]
 mod machine;
+mod many_hosts;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+mod network;
 mod outside;
 #[cfg(target_os = "linux")]
 mod past;
