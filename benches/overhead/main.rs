@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod bare;
+mod keys;
 mod measure;
 mod rates;
 mod scene;

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::fake_nvml::FakeNvml;
+use crate::keys::key_to_screen;
 use crate::measure::{Stretch, resident_mib};
 use crate::rates::Rates;
 use crate::table::Table;
@@ -18,7 +19,6 @@ use crate::terminal::{Launch, Terminal};
 const GPUS: usize = 8;
 /// Long enough for what is read only once to be over.
 const SETTLE: Duration = Duration::from_secs(3);
-const KEYS: usize = 30;
 
 /// Of the help screen: the words of the action behind `?` (`tui::action`).
 const HELP: &str = "Help: Overview";
@@ -60,11 +60,11 @@ pub fn measure(program: &Path, processes: usize, duration: Duration, table: &mut
         Some(init + 100.0),
     );
     let written = terminal.bytes_written();
-    let (median, worst) = key_to_screen(&terminal);
+    let (median, worst) = key_to_screen(&terminal, HELP);
     table.add(name("key to screen, median"), "ms", median, None, None);
     table.add(name("key to screen, worst"), "ms", worst, None, Some(16.0));
     hang(&machine, &sleepers);
-    let (median, worst) = key_to_screen(&terminal);
+    let (median, worst) = key_to_screen(&terminal, HELP);
     table.add(
         name("key to screen, one GPU hangs, median"),
         "ms",
@@ -159,24 +159,6 @@ fn measure_loop(sleepers: &Sleepers, rates: &Rates, duration: Duration) -> Bare 
         }
     }
     Bare { watched, init }
-}
-
-/// Opens and closes the help screen; from key to screen, the median and the longest in milliseconds.
-fn key_to_screen(terminal: &Terminal) -> (f64, f64) {
-    let shown = |screen: &vt100::Screen| screen.contents().contains(HELP);
-    let mut times: Vec<f64> = (0..KEYS)
-        .map(|_| {
-            let start = Instant::now();
-            terminal.send("?");
-            terminal.wait_for(shown, "the help screen");
-            let time = start.elapsed();
-            terminal.send("\x1b");
-            terminal.wait_for(|screen| !shown(screen), "the help screen to go");
-            millis(time)
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    (times[KEYS / 2], times[KEYS - 1])
 }
 
 /// Makes GPU 3 hang, and waits until a call is caught in it: each GPU is asked every second, so after three more

@@ -7,7 +7,7 @@ use color_eyre::Result;
 use color_eyre::eyre::OptionExt;
 
 use super::print;
-use super::settings::definition::{KEYS, Kind};
+use super::settings::definition::{HOSTS, KEYS, Kind, TableDef};
 use super::settings::{Origin, Place, Settings, SharedArgs, Themes};
 use crate::model::units::Millis;
 use crate::tui::action::ACTIONS;
@@ -71,14 +71,20 @@ fn in_force(settings: &Settings) -> String {
             def.help, def.name
         );
     }
-    let _ = writeln!(
-        out,
-        "# Which keys do what: a key, or a list of them\n[{KEYS}]"
-    );
+    table(&mut out, &KEYS);
     for def in ACTIONS {
         let keys = toml::Value::from(settings.keymap.keys(def.action).to_vec());
         let origin = settings.origin_of_keys(def.name);
         let _ = writeln!(out, "{} = {keys}  # {origin}", def.name);
     }
+    out.push('\n');
+    table(&mut out, &HOSTS);
+    for group in &settings.groups {
+        let _ = writeln!(out, "{group}");
+    }
     out
+}
+
+fn table(out: &mut String, def: &TableDef) {
+    let _ = writeln!(out, "# {}\n[{}]", def.help, def.name);
 }

@@ -118,7 +118,10 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Record(args)) => record::run(args, &settings(args.interval)?),
         Some(Command::Replay(args)) => replay::run(args, &settings(None)?),
         Some(Command::Demo) => demo::run(&settings(None)?),
-        Some(Command::Generate(args)) => generate::run(args),
+        Some(Command::Generate(args)) => generate::run(args, || {
+            // With a slip in the configuration there are none.
+            settings(None).map_or_else(|_| Vec::new(), |settings| settings.groups)
+        }),
         Some(Command::Agent(args)) => agent::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
         Some(Command::Allocator(args)) => allocator::run(args),

@@ -60,7 +60,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
 }
 
 async fn record(args: &Args, settings: &Settings) -> Result<u8> {
-    let mut targets = targets::targets(&args.targets, None, &[])?;
+    let mut targets = targets::targets(&args.targets, None, &settings.groups, &[])?;
     if targets.len() > 1 {
         bail!("a recording is of one host: one `gputop record` for each");
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
+use super::settings::Group;
 use crate::model::spelling::nearest;
 use crate::model::text::quoted;
 use crate::source::remote::Target;
@@ -18,28 +19,43 @@ use crate::source::remote::Target;
 pub fn targets(
     words: &[String],
     file: Option<&Path>,
+    groups: &[Group],
     subcommands: &[String],
 ) -> Result<Vec<Target>> {
     // Behind `--` everything is a host.
     let is_forced = std::env::args_os().any(|arg| arg == "--");
-    let mut targets = Vec::new();
+    let (mut targets, mut named) = (Vec::new(), Vec::new());
     for word in words {
+        let is_it = |group: &&Group| group.name == *word && !is_forced;
+        if let Some(group) = groups.iter().find(is_it) {
+            // Groups may overlap.
+            group.hosts.iter().for_each(|host| add(&mut targets, host));
+            continue;
+        }
         if let Some(why) = doubt(word, subcommands).filter(|_| !is_forced) {
             bail!(why);
         }
-        targets.push(Target::parse(word)?);
+        named.push(Target::parse(word)?);
+        named.last().iter().for_each(|host| add(&mut targets, host));
     }
     if let Some(file) = file {
-        targets.extend(listed(file)?);
+        named.extend(listed(file)?);
+        named.iter().for_each(|host| add(&mut targets, host));
     }
     let mut known = Vec::new();
-    for target in &targets {
+    for target in &named {
         if known.contains(&target) {
             bail!("`{}` is named twice", quoted(&target.name()));
         }
         known.push(target);
     }
     Ok(targets)
+}
+
+fn add(targets: &mut Vec<Target>, host: &Target) {
+    if !targets.contains(host) {
+        targets.push(host.clone());
+    }
 }
 
 /// More is no list of hosts.

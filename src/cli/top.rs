@@ -25,7 +25,8 @@ use crate::tui::{self, Host, Left};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Other hosts, as ssh takes them: [user@]host[:port]; or `via:CMD`, a command that runs `gputop agent`
+    /// Other hosts, as ssh takes them: [user@]host[:port]; `via:CMD`, a command that runs `gputop agent`; or a group of
+    /// them that the configuration names
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// Hosts from a file, one on each line
@@ -44,7 +45,12 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let targets = targets::targets(&args.targets, args.hosts.as_deref(), &super::subcommands())?;
+    let targets = targets::targets(
+        &args.targets,
+        args.hosts.as_deref(),
+        &settings.groups,
+        &super::subcommands(),
+    )?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {

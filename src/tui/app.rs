@@ -121,6 +121,8 @@ pub struct App {
     /// The source has ended; why, if it said.
     pub ended_source: Option<String>,
     newest: Arc<Frame>,
+    /// Of a host that is not on the screen, rows are not made.
+    is_shown: bool,
 }
 
 /// What is known of the recording that plays.
@@ -174,6 +176,7 @@ impl App {
             message: None,
             ended_source: None,
             newest: Arc::default(),
+            is_shown: true,
         }
     }
 
@@ -239,7 +242,7 @@ impl App {
     }
 
     fn forget_history(&mut self) {
-        (self.history, self.ahead) = (History::default(), None);
+        (self.history, self.ahead) = (self.history.anew(), None);
         self.stretch = self.stretch.anew();
     }
 
@@ -271,7 +274,9 @@ impl App {
             .as_mut()
             .unwrap_or(&mut self.history)
             .push(&frame);
-        self.watch_pools(&frame);
+        if !self.history.is_outline() {
+            self.watch_pools(&frame);
+        }
         self.stretch.goes_on(frame.mono);
         self.newest = frame;
         if !self.paused {
@@ -335,18 +340,39 @@ impl App {
         }
     }
 
-    /// What there is to tell of each host now.
-    pub fn take_fleet(&mut self, rows: Vec<FleetRow>) {
-        self.frame = Arc::new(Frame {
-            time: rows.iter().map(|row| row.time).max().unwrap_or_default(),
-            interval: rows
-                .iter()
-                .map(|row| row.interval)
-                .max()
-                .unwrap_or_default(),
-            ..Frame::default()
-        });
-        self.fleet = rows;
+    /// What there is to tell of a host now, by its number; a new one comes behind the others.
+    pub fn take_host(&mut self, host: usize, row: FleetRow) {
+        let frame = Arc::make_mut(&mut self.frame);
+        frame.time = frame.time.max(row.time);
+        frame.interval = frame.interval.max(row.interval);
+        match self.fleet.get_mut(host) {
+            Some(old) => *old = row,
+            None => self.fleet.push(row),
+        }
+    }
+
+    /// Whether it is on the screen: else it follows what comes and makes nothing of it that only a screen wants.
+    pub fn set_shown(&mut self, is_shown: bool) {
+        self.is_shown = is_shown;
+        if is_shown {
+            self.arrange();
+        } else {
+            (self.all_rows, self.rows, self.lines) = Default::default();
+        }
+    }
+
+    /// Keeps of the past only what a host among many needs, or all of it.
+    pub fn keep_outline(&mut self, is_outline: bool) {
+        for history in [Some(&mut self.history), self.ahead.as_mut()] {
+            match (history, is_outline) {
+                (Some(history), true) => history.keep_outline(),
+                (Some(history), false) => history.keep_all(),
+                (None, _) => {}
+            }
+        }
+        if is_outline {
+            self.watches.clear();
+        }
     }
 
     /// What was found in what came; the minutes around it, for whoever keeps it.
@@ -468,6 +494,9 @@ impl App {
 
     /// Builds the rows anew: after a frame, a filter, an order.
     fn arrange(&mut self) {
+        if !self.is_shown {
+            return;
+        }
         self.name_ooms();
         self.all_rows = ProcessRow::of_frame(&self.frame, &self.ended, self.hello.ticks_per_second);
         for row in &mut self.all_rows {

@@ -71,6 +71,9 @@ const LEAST_PAUSE: Duration = Duration::from_millis(16);
 /// After a key the screen follows sooner: only a key held down or pasted text comes faster than this.
 const KEY_PAUSE: Duration = Duration::from_millis(4);
 
+/// The list of hosts moves that often by itself.
+const LIST_PAUSE: Duration = Duration::from_millis(250);
+
 /// How the dashboard was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
@@ -180,6 +183,7 @@ async fn run_seats(
             Wake::Incidents(None) => desk_open = false,
             Wake::Incidents(Some(known)) => {
                 stage.take_stored(&known);
+                stage.follow();
                 dirty = true;
             }
             Wake::Host(arrival) => {
@@ -187,8 +191,15 @@ async fn run_seats(
                 while let Some(arrival) = stage.try_next() {
                     stage.take(arrival);
                 }
-                stage.follow();
-                dirty = true;
+                // Of a hundred hosts one says something every few milliseconds; nobody reads as fast.
+                if stage.follow() && !dirty {
+                    dirty = true;
+                    pause = if stage.shows_fleet() {
+                        LIST_PAUSE
+                    } else {
+                        pause
+                    };
+                }
             }
             Wake::Errand(sentence) => {
                 stage.on_screen().app.message = Some(sentence);

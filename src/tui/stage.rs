@@ -21,6 +21,9 @@ use crate::watch::{Found, Keep};
 /// What waits between the hosts and the screen; beyond it a source drops frames by itself.
 const MOST_WAITING: usize = 64;
 
+/// So many hosts have their whole past kept: of more, those that were opened last.
+const MOST_WHOLE: usize = 4;
+
 /// A host to watch.
 pub struct Host {
     pub app: App,
@@ -37,6 +40,8 @@ pub(super) struct Seat {
     pub(super) app: App,
     pub(super) view: View,
     to: Option<To>,
+    /// Something came for it since [`Stage::follow`].
+    has_news: bool,
 }
 
 /// The ways back to a host.
@@ -52,7 +57,13 @@ impl Seat {
             app,
             view: View::alone(screen),
             to: None,
+            has_news: true,
         }
+    }
+
+    fn follow(&mut self) {
+        let requests = self.view.follow(&self.app);
+        self.ask(requests);
     }
 
     pub(super) fn ask(&self, requests: impl IntoIterator<Item = Request>) {
@@ -69,6 +80,8 @@ pub(super) struct Stage {
     /// The number of the first host.
     first: usize,
     arrivals: Receiver<(usize, Arrival)>,
+    /// The seats whose whole past is kept, the one that was opened last behind the others.
+    whole: Vec<usize>,
 }
 
 impl Stage {
@@ -77,7 +90,10 @@ impl Stage {
         let (arrived, arrivals) = mpsc::channel(MOST_WAITING);
         let mut seats = Vec::from_iter(lead);
         let first = seats.len();
-        for Host { app, source } in hosts {
+        let is_crowd = hosts.len() > MOST_WHOLE;
+        for Host { mut app, source } in hosts {
+            app.set_shown(seats.is_empty());
+            app.keep_outline(is_crowd);
             let (history, minutes) = mpsc::unbounded_channel();
             let watch = Watch::start(keep.cloned());
             // What came before the screen was opened.
@@ -92,9 +108,16 @@ impl Stage {
                 app,
                 view: View::default(),
                 to: Some(to),
+                has_news: true,
             });
         }
+        let whole = if is_crowd {
+            Vec::new()
+        } else {
+            (first..seats.len()).collect()
+        };
         Self {
+            whole,
             seats,
             on_screen: 0,
             first,
@@ -115,11 +138,13 @@ impl Stage {
     }
 
     pub(super) fn take(&mut self, (host, arrival): (usize, Arrival)) {
+        self.seats[host].has_news = true;
         match arrival {
             Arrival::Update(update) => self.seats[host].app.update(*update),
             Arrival::Found(found) => {
                 // The fleet lists what was found anywhere.
                 if host != 0 && self.first > 0 {
+                    self.seats[0].has_news = true;
                     self.seats[0].app.take_found(found.clone());
                 }
                 let seat = &mut self.seats[host];
@@ -140,6 +165,7 @@ impl Stage {
             let of_it = known.iter().filter(|one| is_one || at == 0 || is_here(one));
             let of_it = of_it.cloned().collect();
             seat.app.take_stored(of_it);
+            seat.has_news = true;
         }
     }
 
@@ -159,29 +185,60 @@ impl Stage {
     /// Shows a host by its row in the fleet.
     pub(super) fn show(&mut self, row: usize) {
         let seat = self.first + row;
-        if seat < self.seats.len() {
-            self.on_screen = seat;
+        if seat >= self.seats.len() {
+            return;
         }
+        self.seats[seat].app.keep_outline(false);
+        self.whole.retain(|whole| *whole != seat);
+        self.whole.push(seat);
+        if self.whole.len() > MOST_WHOLE {
+            let oldest = self.whole.remove(0);
+            self.seats[oldest].app.keep_outline(true);
+        }
+        self.put_on_screen(seat);
     }
 
     /// From a host back to the list of them; whether there was a way.
     pub(super) fn show_fleet(&mut self) -> bool {
         let is_there = self.first > 0 && self.on_screen > 0;
-        self.on_screen = 0;
+        self.put_on_screen(0);
         is_there
     }
 
-    /// After news: every screen follows its host, and asks it for what it wants.
-    pub(super) fn follow(&mut self) {
-        let rows = self.seats[self.first..].iter();
-        let rows: Vec<FleetRow> = rows.map(|seat| FleetRow::of(&seat.app)).collect();
-        if self.first > 0 && !rows.is_empty() {
-            self.seats[0].app.take_fleet(rows);
+    fn put_on_screen(&mut self, seat: usize) {
+        if seat == self.on_screen {
+            return;
         }
-        for seat in &mut self.seats {
-            let requests = seat.view.follow(&seat.app);
-            seat.ask(requests);
+        let left = self.on_screen();
+        let requests = left.view.leave();
+        left.ask(requests);
+        left.app.set_shown(false);
+        self.on_screen = seat;
+        let shown = self.on_screen();
+        shown.app.set_shown(true);
+        shown.follow();
+    }
+
+    /// Whether the list of hosts is on the screen.
+    pub(super) fn shows_fleet(&self) -> bool {
+        self.first > 0 && self.on_screen == 0
+    }
+
+    /// After news: the list has them, and what is on the screen follows its host. Whether the screen has to be drawn.
+    pub(super) fn follow(&mut self) -> bool {
+        for host in self.first..self.seats.len() {
+            if self.first > 0 && self.seats[host].has_news {
+                let row = FleetRow::of(&self.seats[host].app);
+                self.seats[0].app.take_host(host - self.first, row);
+                self.seats[0].has_news = true;
+            }
         }
+        let is_new = self.on_screen().has_news;
+        self.seats.iter_mut().for_each(|seat| seat.has_news = false);
+        if is_new {
+            self.on_screen().follow();
+        }
+        is_new
     }
 }
 

@@ -411,6 +411,18 @@ impl View {
         requests
     }
 
+    /// Another host comes on the screen: takes back what this one was asked to do for it. [`Self::follow`] asks again.
+    pub fn leave(&mut self) -> Vec<Request> {
+        let mut requests = Vec::new();
+        if self.focus.take().is_some() {
+            requests.push(Request::Focus(None));
+        }
+        if self.map.0.take().is_some() {
+            requests.push(Request::Map(None));
+        }
+        requests
+    }
+
     /// The pool whose map is on screen.
     fn shown_map(&self, app: &App) -> Option<(ProcessKey, u32)> {
         self.top().map(app, self.body(app, self.area))

@@ -150,6 +150,14 @@ fn a_mistake_is_one_sentence_with_its_place() {
             "line 3: `hyper-x` of action `up` is no key: a character, or a name such as enter, pgup, f5, ctrl-x",
         ),
         (
+            "[hosts]\n\nall = [\"gpu1\", \"-oProxyCommand=x\"]",
+            "line 3: `-oProxyCommand=x` is no host: one is written [user@]host[:port]",
+        ),
+        (
+            "[host]\n",
+            "line 1: there is no key `host`; did you mean `hosts`?",
+        ),
+        (
             "density = \"tight\"",
             "line 1: there is no density `tight`; there are normal, compact",
         ),

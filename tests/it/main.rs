@@ -33,6 +33,8 @@ mod hook;
 #[cfg(target_os = "linux")]
 mod hostile;
 #[cfg(target_os = "linux")]
+mod hosts;
+#[cfg(target_os = "linux")]
 mod incidents;
 #[cfg(target_os = "linux")]
 mod incidents_shown;
@@ -45,9 +47,11 @@ mod live;
 mod logs;
 #[cfg(target_os = "linux")]
 mod machine;
+mod many_hosts;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+mod network;
 mod outside;
 #[cfg(target_os = "linux")]
 mod past;

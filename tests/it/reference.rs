@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use gputop::tui::action::ACTIONS;
 
-use crate::machine::gputop;
+use crate::machine::{self, gputop};
 
 fn generate(args: &[&str]) -> String {
     let output = gputop([&["generate"], args].concat()).output().unwrap();
@@ -53,6 +53,79 @@ fn every_shell_completes_commands_and_themes() {
     input.write_all(script.as_bytes()).unwrap();
     drop(input);
     assert!(bash.wait().unwrap().success());
+}
+
+/// What bash offers for the last of these words.
+const BASH: &str = r#"
+source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_gputop_hosts gputop "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+echo "${COMPREPLY[*]}"
+"#;
+
+#[test]
+fn hosts_of_ssh_and_groups_are_offered_where_a_host_may_stand() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    for (name, text) in [
+        (".ssh/config", "Host gpu1 gpu2 *.lab\nInclude more\n"),
+        (".ssh/more", "Host gpu3 $(touch) a\n"),
+        (
+            "gputop/config.toml",
+            "[hosts]\ngpus = ['gpu1']\n\"g;x\" = ['gpu1']\n",
+        ),
+    ] {
+        std::fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        std::fs::write(at(name), text).unwrap();
+    }
+    let product = Path::new(env!("CARGO_BIN_EXE_gputop")).parent().unwrap();
+    let path = format!("{}:/usr/bin:/bin", product.display());
+    let run = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env("PATH", &path)
+            .env("HOME", home.path());
+        let output = command
+            .env("XDG_CONFIG_HOME", home.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for shell in ["bash", "fish", "zsh"] {
+        std::fs::write(at(shell), generate(&["completions", shell])).unwrap();
+    }
+    let hosts = "gpus gpu1 gpu2 gpu3\n";
+    for (line, offered) in [
+        ("gputop g", &*format!("generate {hosts}")),
+        ("gputop gpu1 gp", hosts),
+        ("gputop --theme dark gp", hosts),
+        ("gputop record gp", hosts),
+        ("gputop once gp", "\n"),
+        ("gputop --config gp", "\n"),
+        ("gputop --re", "--readonly\n"),
+    ] {
+        let script = at("bash").display().to_string();
+        let words: Vec<&str> = line.split(' ').collect();
+        let told = run("bash", &[&["-c", BASH, "bash", &script], &*words].concat());
+        // Of files, which are none here, the script tells by itself.
+        assert_eq!(told, offered, "{line}");
+    }
+    if machine::has("fish") {
+        let ask = format!(
+            "source {}; complete -C 'gputop record g'",
+            at("fish").display()
+        );
+        let told = run("fish", &["-c", &ask]);
+        assert_eq!(told, "gpu1\tHost\ngpu2\tHost\ngpu3\tHost\ngpus\tHost\n");
+    }
+    // zsh offers nothing without a terminal; but its script names the hosts in all three places.
+    let zsh = std::fs::read_to_string(at("zsh")).unwrap();
+    assert_eq!(zsh.matches("_gputop_hosts").count(), 4, "{zsh}");
+    if machine::has("zsh") {
+        run("zsh", &["-n", at("zsh").to_str().unwrap()]);
+    }
 }
 
 #[test]

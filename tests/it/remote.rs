@@ -267,6 +267,44 @@ fn several_hosts_are_a_list_each_opens_and_one_that_is_down_says_so() {
 }
 
 #[test]
+fn a_group_of_the_configuration_is_its_hosts_also_where_a_host_has_its_name() {
+    let fake = FakeNvml::new("[[gpu]]\nsm = 82\n");
+    let file = tempfile::tempdir().unwrap();
+    let configuration = file.path().join("config.toml");
+    let agent = format!("via:exec {GPUTOP} agent");
+    let text = format!(
+        "[hosts]\nlocalhost = [\n  '{agent} # one',\n  '{agent} # two',\n]\nall = ['{agent} # two', '{agent} # 3']\n"
+    );
+    std::fs::write(&configuration, &text).unwrap();
+    let configured = ["--config", configuration.to_str().unwrap()];
+    let terminal = dashboard(&fake).args(configured);
+    let terminal = terminal.args(["localhost", "all"]).start();
+    terminal.wait_text("3 hosts");
+    terminal.wait_for(
+        |screen| screen.contents().matches(" live ").count() >= 3,
+        "three hosts that are live",
+    );
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    // What is printed is read again.
+    let printed = machine::run(&fake, [&["config", "print"], &configured[..]].concat());
+    std::fs::write(&configuration, &printed.out).unwrap();
+    let again = machine::run(&fake, [&["config", "print"], &configured[..]].concat());
+    let lines = |outcome: &machine::Outcome| {
+        let lines = outcome.out.lines().filter(|line| line.contains("agent # "));
+        lines
+            .map(|line| line.rsplit_once("  # ").unwrap().0.to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((lines(&printed).len(), lines(&printed)), (2, lines(&again)));
+    // Behind `--` it is a host; one recording is of one host.
+    machine::run(&fake, [&["record"], &configured[..], &["all"]].concat()).assert_refused(
+        2,
+        "a recording is of one host: one `gputop record` for each",
+    );
+}
+
+#[test]
 fn a_list_of_hosts_that_is_wrong_is_told_with_its_line() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let file = tempfile::tempdir().unwrap();

@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 
 use crate::fake_nvml::FakeNvml;
 use crate::machine::{gputop, wait_until};
+use crate::network;
 use crate::sshd::{self, Sshd};
 use crate::tables::gpu_shows;
 use crate::terminal::Terminal;
@@ -46,6 +47,35 @@ fn a_host_of_the_users_configuration_is_shown_and_survives_a_cut() {
     wait_sm(&terminal, "32");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
+}
+
+#[test]
+fn packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again() {
+    if !sshd::is_here()
+        || !network::is_own(
+            "ssh::packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again",
+        )
+    {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 41\n");
+    let sshd = Sshd::start(&fake, "");
+    sshd.install();
+    let terminal = sshd.dashboard().args(["far"]).start();
+    wait_sm(&terminal, "41");
+    let connections = sshd.connections();
+    network::cut();
+    terminal.wait_text("silent");
+    fake.replace("[[gpu]]\nsm = 42\n");
+    // What was known stands, and keys work.
+    terminal.send("?");
+    terminal.wait_text("Help: ");
+    terminal.send("\x1b");
+    wait_sm(&terminal, "41");
+    network::mend();
+    wait_sm(&terminal, "42");
+    terminal.wait_text("live");
+    assert_eq!(sshd.connections(), connections);
 }
 
 #[test]

@@ -59,6 +59,11 @@ fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
 
 /// What a near side makes of what is in this file, until the link is lost; and why it was.
 fn read(file: &Path) -> (Vec<Update>, String) {
+    read_times(file, 1)
+}
+
+/// The same of a far side that comes back and says it all again, until the link was lost so often.
+fn read_times(file: &Path, times: usize) -> (Vec<Update>, String) {
     let connection = Connection {
         target: Target::Via(format!("cat {}", file.display())),
         interval: Millis(1_000),
@@ -68,11 +73,18 @@ fn read(file: &Path) -> (Vec<Update>, String) {
     };
     let mut source = remote::start(connection).unwrap();
     runtime().block_on(async {
-        let mut updates = Vec::new();
+        let (mut updates, mut lost) = (Vec::new(), 0);
+        let mut is_up = true;
         loop {
             match source.next().await.unwrap() {
-                Update::Link(Link::Lost { why, .. }) => return (updates, why),
-                Update::Link(_) => {}
+                Update::Link(Link::Lost { why, .. }) => {
+                    // It is told each second for how long.
+                    lost += usize::from(std::mem::take(&mut is_up));
+                    if lost == times {
+                        return (updates, why);
+                    }
+                }
+                Update::Link(_) => is_up = true,
                 update => updates.push(update),
             }
         }
@@ -143,6 +155,25 @@ fn what_is_told_there_is_told_here() {
         Missing::new(Reason::Denied, "of another user"),
     )];
     assert_same(&read_bytes(&written(no_map.clone())).0, &no_map);
+}
+
+#[test]
+fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
+    let event = |agent: &str, seq| {
+        Update::Event(Event {
+            agent: agent.into(),
+            seq,
+            ..Event::default()
+        })
+    };
+    let hello = || Update::Hello(Arc::new(day::hello()));
+    let told = [hello(), event("a", 3), event("a", 4), event("b", 0)];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), written(told.clone())).unwrap();
+    let (heard, _) = read_times(file.path(), 2);
+    let again = told.into_iter().chain([hello()]);
+    assert_same(&heard, &again.collect::<Vec<_>>());
+    assert_eq!(heard.len(), 5);
 }
 
 /// Without filling a terminal where they are not.

@@ -7,7 +7,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::VARIABLES;
-use crate::cli::settings::definition::{KEYS, SETTINGS};
+use crate::cli::settings::definition::{SETTINGS, TABLES};
 use crate::model::spelling::instead_of;
 use crate::tui::action::ACTIONS;
 use crate::tui::keymap::{DEFAULT, Keymap, show_key};
@@ -34,10 +34,10 @@ pub fn page(program: Command, words: &[String]) -> Result<String> {
 fn sections() -> Result<Roff> {
     let mut roff = Roff::new();
     roff.control("SH", ["CONFIGURATION"]);
-    roff.text([roman(format!(
+    roff.text([roman(
         "TOML, where `gputop config path` says. A flag comes before the environment, and that before the file. \
-         The table [{KEYS}] gives actions other keys: sort = [\"o\", \"f6\"], or none: []."
-    ))]);
+         Tables stand behind all else.",
+    )]);
     for def in SETTINGS {
         let name = format!("{} = {}", def.name, def.example);
         entry(
@@ -45,6 +45,10 @@ fn sections() -> Result<Roff> {
             bold(name),
             &format!("{} ({})", def.help, def.default),
         );
+    }
+    for def in TABLES {
+        let name = format!("[{}]  {}", def.name, def.example);
+        entry(&mut roff, bold(name), def.help);
     }
     roff.control("SH", ["ENVIRONMENT"]);
     for def in SETTINGS {

@@ -1,13 +1,15 @@
 //! `gputop generate`: completions, man pages and the reference, all from the definitions that the program runs by.
 
+mod completions;
 mod man;
 mod reference;
+mod ssh_config;
 
 use clap::{Command as ClapCommand, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use color_eyre::Result;
 
-use super::settings::{CONFIG_VARIABLE, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
+use super::settings::{CONFIG_VARIABLE, Group, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
 use super::{Cli, log, print};
 
 #[derive(Debug, clap::Args)]
@@ -24,6 +26,9 @@ enum Command {
         /// The shell they are for
         shell: Shell,
     },
+    /// The hosts that completions offer: groups of the configuration, and what ~/.ssh/config names
+    #[command(hide = true)]
+    Hosts,
     /// The manual page of gputop, or of one of its commands
     Man {
         /// A command: `once`, `config print`
@@ -52,9 +57,10 @@ const VARIABLES: &[(&str, &str)] = &[
     ("NO_COLOR", "Without a theme of your choice: no colour"),
 ];
 
-pub fn run(args: &Args) -> Result<u8> {
+pub fn run(args: &Args, groups: impl FnOnce() -> Vec<Group>) -> Result<u8> {
     match &args.command {
-        Command::Completions { shell } => print(&completions(*shell))?,
+        Command::Completions { shell } => print(&completions::script(*shell, &Cli::command()))?,
+        Command::Hosts => print(&hosts(&groups()))?,
         Command::Man { command } => print(&man::page(program(), command)?)?,
         Command::Markdown => print(&reference::markdown(&program()))?,
     }
@@ -68,8 +74,17 @@ fn program() -> ClapCommand {
     program
 }
 
-fn completions(shell: Shell) -> String {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "gputop", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+/// A line each, and nothing that a shell would read as more than a word.
+fn hosts(groups: &[Group]) -> String {
+    let is_plain = |name: &&str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+        !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain)
+    };
+    let named = std::env::var_os("HOME").map(|home| ssh_config::hosts(home.as_ref()));
+    let groups = groups.iter().map(|group| group.name.as_str());
+    let hosts = groups.chain(named.iter().flatten().map(String::as_str));
+    hosts
+        .filter(is_plain)
+        .map(|host| format!("{host}\n"))
+        .collect()
 }

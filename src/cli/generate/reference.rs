@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::{Arg, Command};
 
 use super::VARIABLES;
-use crate::cli::settings::definition::SETTINGS;
+use crate::cli::settings::definition::{SETTINGS, TABLES};
 use crate::tui::action::{ACTIONS, Scope};
 use crate::tui::keymap::{DEFAULT, Keymap};
 use crate::tui::palette::PALETTES;
@@ -108,6 +108,16 @@ fn settings(out: &mut String) {
         &["key", "variable", "flag", "default", "meaning"],
         &rows,
     );
+    out.push_str("\nTables, which stand behind all else:\n\n");
+    let row = |def: &&crate::cli::settings::definition::TableDef| {
+        vec![
+            code(&format!("[{}]", def.name)),
+            code(def.example),
+            def.help.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = TABLES.iter().map(row).collect();
+    table(out, &["table", "such as", "meaning"], &rows);
     out.push_str("\nOther variables:\n\n");
     let row = |(name, help): &(&str, &str)| vec![code(name), (*help).to_owned()];
     let rows: Vec<_> = VARIABLES.iter().map(row).collect();

@@ -114,5 +114,26 @@ pub const SETTINGS: &[&SettingDef] = &[
     &PROBE_INTERVAL,
 ];
 
-/// The table of the file that binds keys.
-pub const KEYS: &str = "keys";
+/// A table of the file, whose keys are the user's.
+#[derive(Debug)]
+pub struct TableDef {
+    pub name: &'static str,
+    /// A line in it, as it would be written.
+    pub example: &'static str,
+    /// What it is, without a period.
+    pub help: &'static str,
+}
+
+pub const KEYS: TableDef = TableDef {
+    name: "keys",
+    example: "sort = [\"o\", \"f6\"]",
+    help: "Gives an action other keys, a single one or a list, in place of its own; `[]` is none",
+};
+
+pub const HOSTS: TableDef = TableDef {
+    name: "hosts",
+    example: "cluster = [\"gpu1\", \"me@gpu2:2222\", \"via:CMD\"]",
+    help: "Names several hosts at once: `gputop cluster` watches them all, also where a host has that name; behind `--` it is the host",
+};
+
+pub const TABLES: &[&TableDef] = &[&KEYS, &HOSTS];

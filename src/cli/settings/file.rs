@@ -9,8 +9,9 @@ use etcetera::BaseStrategy;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::definition::{KEYS, Kind, SETTINGS, SettingDef};
+use super::definition::{HOSTS, KEYS, Kind, SETTINGS, SettingDef, TABLES};
 use super::error::{Origin, SettingError};
+use super::groups::{Group, group};
 use super::written::Raw;
 use crate::model::spelling::instead_of;
 use crate::model::text::quoted;
@@ -55,6 +56,7 @@ impl Place {
 pub struct ConfigFile {
     pub values: Vec<(&'static SettingDef, Raw, Origin)>,
     pub bindings: Vec<(Binding, Origin)>,
+    pub groups: Vec<Group>,
 }
 
 impl ConfigFile {
@@ -82,12 +84,15 @@ impl ConfigFile {
         for (key, value) in table.get_ref() {
             let name = key.get_ref();
             let here = lines.at(key.span());
-            if name == KEYS {
+            if name == KEYS.name {
                 file.bindings = bindings(value, &lines)?;
+            } else if name == HOSTS.name {
+                file.groups = groups(value, &lines)?;
             } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
                 file.values.push((def, raw(def, value, &here)?, here));
             } else {
-                let names = SETTINGS.iter().map(|def| def.name).chain([KEYS]);
+                let names = SETTINGS.iter().map(|def| def.name);
+                let names = names.chain(TABLES.iter().map(|def| def.name));
                 return Err(SettingError::UnknownKey {
                     origin: here,
                     key: quoted(name),
@@ -155,7 +160,12 @@ fn bindings(
 ) -> Result<Vec<(Binding, Origin)>, SettingError> {
     let DeValue::Table(keys) = table.get_ref() else {
         let wanted = "a table of actions: [keys], then quit = \"x\"".to_owned();
-        return Err(wrong_kind(KEYS, table, wanted, &lines.at(table.span())));
+        return Err(wrong_kind(
+            KEYS.name,
+            table,
+            wanted,
+            &lines.at(table.span()),
+        ));
     };
     let mut bindings = Vec::new();
     for (action, keys) in keys {
@@ -171,6 +181,41 @@ fn bindings(
         bindings.push((binding, here));
     }
     Ok(bindings)
+}
+
+fn groups(table: &Spanned<DeValue<'_>>, lines: &Lines<'_>) -> Result<Vec<Group>, SettingError> {
+    let DeValue::Table(named) = table.get_ref() else {
+        let wanted = "a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]".to_owned();
+        return Err(wrong_kind(
+            HOSTS.name,
+            table,
+            wanted,
+            &lines.at(table.span()),
+        ));
+    };
+    let mut groups = Vec::new();
+    for (name, hosts) in named {
+        let here = lines.at(name.span());
+        let words = host_words(hosts, lines).ok_or_else(|| {
+            let wanted = "a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]".to_owned();
+            wrong_kind(name.get_ref(), hosts, wanted, &here)
+        })?;
+        groups.push(group(name.get_ref(), words, here)?);
+    }
+    Ok(groups)
+}
+
+/// Each with its line.
+fn host_words<'a>(
+    value: &'a Spanned<DeValue<'_>>,
+    lines: &Lines<'_>,
+) -> Option<Vec<(&'a str, Origin)>> {
+    let DeValue::Array(list) = value.get_ref() else {
+        return None;
+    };
+    let word =
+        |host: &'a Spanned<DeValue<'_>>| Some((host.get_ref().as_str()?, lines.at(host.span())));
+    list.iter().map(word).collect()
 }
 
 /// One key or a list of them.
@@ -216,7 +261,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_a_configuration_or_one_line(text in "(keys|theme|[a-z.]|[\"'=\\[\\]{}#,0-9\n -]|\\PC){0,60}") {
+        fn any_text_is_a_configuration_or_one_line(text in "(keys|hosts|theme|[a-z.]|[\"'=\\[\\]{}#,0-9\n -]|\\PC){0,60}") {
             if let Err(error) = ConfigFile::parse(Path::new("c.toml"), &text) {
                 let sentence = error.to_string();
                 proptest::prop_assert_eq!(sentence.lines().count(), 1, "{}", sentence);
@@ -226,8 +271,7 @@ mod tests {
 
     #[test]
     fn everything_is_read_with_its_line() {
-        let text =
-            "# mine\ninterval = \"2s\"\nascii = true\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n";
+        let text = "# mine\ninterval = \"2s\"\nascii = true\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n[hosts]\nall = [\"gpu1\", \"via:sh\"]\n";
         let file = ConfigFile::parse(Path::new("c.toml"), text).expect("a configuration");
         let told: Vec<String> = file
             .values
@@ -243,6 +287,8 @@ mod tests {
         );
         let keys: Vec<_> = file.bindings.iter().map(|(b, _)| b.keys.len()).collect();
         assert_eq!(keys, [1, 2]);
+        let groups: Vec<_> = file.groups.iter().map(ToString::to_string).collect();
+        assert_eq!(groups, ["all = [\"gpu1\", \"via:sh\"]  # c.toml, line 8"]);
     }
 
     #[test]
@@ -254,11 +300,11 @@ mod tests {
             ),
             (
                 "\"a\\u001b[31m\\nb\" = 1",
-                "c.toml, line 1: there is no key `a^[[31m^Jb`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys",
+                "c.toml, line 1: there is no key `a^[[31m^Jb`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
             ),
             (
                 "colour = 1",
-                "c.toml, line 1: there is no key `colour`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys",
+                "c.toml, line 1: there is no key `colour`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
             ),
             (
                 "theme = \"dark\"\ninterval = 1",
@@ -279,6 +325,34 @@ mod tests {
             (
                 "[keys]\n\nquit = [\"q\", 1]",
                 "c.toml, line 3: `quit` is a list; wanted is a key such as \"x\", or a list such as [\"x\", \"f10\"]",
+            ),
+            (
+                "hosts = [\"gpu1\"]",
+                "c.toml, line 1: `hosts` is a list; wanted is a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]",
+            ),
+            (
+                "[hosts]\nall = \"gpu1\"",
+                "c.toml, line 2: `all` is a text; wanted is a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]",
+            ),
+            (
+                "[hosts]\nall = [\n  \"gpu1\",\n  \"gpu2:x\",\n]",
+                "c.toml, line 4: `x` is no port: it is a number from 1 to 65535",
+            ),
+            (
+                "[hosts]\nall = [\"gpu1\\n\"]",
+                "c.toml, line 2: `gpu1^J` is no host: one is written [user@]host[:port]",
+            ),
+            (
+                "[hosts]\nall = [\"gpu1\",\n\"gpu1\"]",
+                "c.toml, line 3: `gpu1` is named twice in `all`",
+            ),
+            (
+                "[hosts]\n\nall = []",
+                "c.toml, line 3: `all` names no host: one is written [user@]host[:port]",
+            ),
+            (
+                "[hosts]\ndemo = [\"gpu1\"]",
+                "c.toml, line 2: `gputop demo` is a command; a group wants another name",
             ),
         ] {
             assert_eq!(wrong(text), sentence);

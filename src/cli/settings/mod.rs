@@ -7,6 +7,7 @@ mod args;
 pub mod definition;
 mod error;
 mod file;
+mod groups;
 mod interval;
 mod size;
 mod terminal;
@@ -21,6 +22,7 @@ use jiff::tz::TimeZone;
 pub use args::SharedArgs;
 pub use error::{Origin, SettingError};
 pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
+pub use groups::Group;
 pub use interval::{interval_argument, limit_argument, maps_argument};
 pub use size::size_argument;
 pub use terminal::{TerminalEnvironment, has_terminal};
@@ -68,6 +70,8 @@ pub struct Settings {
     pub probe_interval: Option<Millis>,
     /// The command to run for each incident.
     pub on_incident: Option<String>,
+    /// Hosts that go by one name on the command line.
+    pub groups: Vec<Group>,
     clipboard: Clipboard,
     theme_name: String,
     written: Written,
@@ -120,6 +124,7 @@ impl Settings {
             readonly: written.switch(&READONLY).unwrap_or(false),
             on_incident: on_incident(&written),
             probe_interval: probe_interval(&written)?,
+            groups: written.groups.clone(),
             clipboard: terminal.clipboard(),
             theme_name,
             written,

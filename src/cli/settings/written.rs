@@ -5,6 +5,7 @@ use std::fmt;
 use super::definition::{Kind, SETTINGS, SettingDef};
 use super::error::{Origin, SettingError};
 use super::file::ConfigFile;
+use super::groups::Group;
 use crate::model::text::quoted;
 use crate::tui::keymap::Binding;
 
@@ -30,6 +31,7 @@ impl fmt::Display for Raw {
 pub struct Written {
     values: Vec<(&'static SettingDef, Raw, Origin)>,
     pub bindings: Vec<(Binding, Origin)>,
+    pub groups: Vec<Group>,
 }
 
 impl Written {
@@ -58,6 +60,7 @@ impl Written {
         Ok(Self {
             values,
             bindings: file.bindings,
+            groups: file.groups,
         })
     }
 
@@ -118,7 +121,7 @@ mod tests {
                 (&THEME, text("light"), at(2)),
                 (&ASCII, Raw::Switch(true), at(3)),
             ],
-            bindings: Vec::new(),
+            ..ConfigFile::default()
         };
         let variable = |name: &str| match name {
             "GPUTOP_INTERVAL" => Some("3s".to_owned()),

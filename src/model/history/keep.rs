@@ -15,6 +15,9 @@ use crate::model::units::{Bytes, Millis, Mono};
 /// What a history may take. A day of 8 GPUs and 64 processes takes less.
 const MOST_BYTES: usize = 40 << 20;
 
+/// How far an outline reaches back.
+const OUTLINE: Millis = Millis(3_600_000);
+
 /// Processes that have ended and whose series are kept.
 const MOST_ENDED: usize = 256;
 
@@ -38,7 +41,11 @@ struct OfProcess {
 
 impl History {
     pub(super) fn keep_within_bounds(&mut self, now: Mono) {
-        self.keep_within(now, MOST_BYTES);
+        if self.is_outline {
+            self.forget_before(Mono(now.0.saturating_sub(OUTLINE.0)), |_| true);
+        } else {
+            self.keep_within(now, MOST_BYTES);
+        }
     }
 
     fn keep_within(&mut self, now: Mono, most: usize) {

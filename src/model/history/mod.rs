@@ -39,6 +39,7 @@ pub struct History {
     newest: Option<Mono>,
     /// When the bounds were looked at.
     looked: Mono,
+    is_outline: bool,
 }
 
 /// Of a machine with 16 GPUs and 1,000 processes; where there are more, later ones have no series.
@@ -48,7 +49,50 @@ const MOST_SERIES: usize = 8_192;
 const LOOK: Millis = Millis(60_000);
 
 impl History {
+    /// From now on only the last hour of GPUs and host, in coarse buckets: what is kept of a host among many. A fifth of a
+    /// mebibyte with 8 GPUs.
+    pub fn keep_outline(&mut self) {
+        self.is_outline = true;
+        self.series.retain(|key, _| key.process().is_none());
+        self.series.shrink_to_fit();
+        self.series.values_mut().for_each(Series::forget_fine);
+    }
+
+    pub fn is_outline(&self) -> bool {
+        self.is_outline
+    }
+
+    /// An empty one that keeps as much.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self {
+            is_outline: self.is_outline,
+            ..Self::default()
+        }
+    }
+
+    /// From now on everything, for a day.
+    pub fn keep_all(&mut self) {
+        self.is_outline = false;
+    }
+
+    fn push_outline(&mut self, frame: &Frame) {
+        self.newest = Some(frame.mono);
+        samples(frame, |key, value| {
+            if key.process().is_none()
+                && let Some(series) = self.room_for(key)
+            {
+                series.put_past(frame.mono, value);
+            }
+        });
+    }
+
     pub fn push(&mut self, frame: &Frame) {
+        if self.is_outline {
+            self.push_outline(frame);
+            self.look_at_bounds(frame.mono);
+            return;
+        }
         let before = self.newest.replace(frame.mono).filter(|before| {
             // A frame late or lost is bridged, a pause is a gap.
             let interval = frame.interval.0.clamp(1_000, 3_600_000);
@@ -65,10 +109,14 @@ impl History {
                 None => series.put_span(frame.mono, value),
             }
         });
-        let is_due = frame.mono < self.looked || frame.mono.since(self.looked) >= LOOK;
+        self.look_at_bounds(frame.mono);
+    }
+
+    fn look_at_bounds(&mut self, now: Mono) {
+        let is_due = now < self.looked || now.since(self.looked) >= LOOK;
         if is_due {
-            self.looked = frame.mono;
-            self.keep_within_bounds(frame.mono);
+            self.looked = now;
+            self.keep_within_bounds(now);
         }
     }
 

@@ -95,11 +95,15 @@ impl Series {
         }
     }
 
+    pub(super) fn forget_fine(&mut self) {
+        self.tiers[0].forget();
+    }
+
     /// Forgets everything from `moment` on, and what is fine: what comes next may leave a hole behind that only
     /// coarse buckets fill.
     pub(super) fn forget_from(&mut self, moment: Mono) {
-        let [fine, coarse] = &mut self.tiers;
-        fine.forget();
+        self.forget_fine();
+        let [_, coarse] = &mut self.tiers;
         coarse.forget_from(moment.0 / COARSE.0);
         self.until = self.until.map(|until| until.min(moment));
         self.last = self.last.filter(|(at, _)| *at < moment);

@@ -18,6 +18,7 @@ use super::incoming::Incoming;
 use super::orders::Orders;
 use super::ssh::{Shared, agent};
 use super::target::Target;
+use super::told::Told;
 use crate::model::link::Link;
 use crate::model::units::Millis;
 use crate::source::stream::{Feed, Source, stream};
@@ -32,6 +33,8 @@ const A_WHILE: Duration = Duration::from_secs(2);
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(30);
 /// How often the clock is looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// A host among a hundred has not much more to say at once.
+const BUFFER: usize = 16 << 10;
 /// Of what a command complains, the end.
 const MOST_COMPLAINTS: usize = 4096;
 
@@ -124,9 +127,10 @@ impl Far {
 
     fn connect_for_ever(&self, connection: &Connection) {
         let (mut pause, mut lost) = (FIRST_PAUSE, None);
+        let mut told = Told::default();
         self.feed.push(Update::Link(Link::Connecting));
         loop {
-            let went = self.connect(connection);
+            let went = self.connect(connection, &mut told);
             if went.frames > 0 {
                 pause = FIRST_PAUSE;
             }
@@ -164,7 +168,7 @@ impl Far {
     }
 
     /// From start to end.
-    fn connect(&self, connection: &Connection) -> Went {
+    fn connect(&self, connection: &Connection, told: &mut Told) -> Went {
         let mut command = connection.command();
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = match command.spawn() {
@@ -185,7 +189,7 @@ impl Far {
         }
         let complaints = child.stderr.take().map(complaints);
         let mut frames = 0;
-        let broken = self.read(&mut child, &mut frames);
+        let broken = self.read(&mut child, told, &mut frames);
         self.orders.disconnect();
         // Whatever is left of it; its number is its own until it is waited for.
         let _ = killpg(group, Signal::SIGTERM);
@@ -200,8 +204,8 @@ impl Far {
     }
 
     /// To the end of what it says; why it was ended, where it was us.
-    fn read(&self, child: &mut Child, frames: &mut u64) -> Option<String> {
-        let mut from = BufReader::with_capacity(64 << 10, child.stdout.take()?);
+    fn read(&self, child: &mut Child, told: &mut Told, frames: &mut u64) -> Option<String> {
+        let mut from = BufReader::with_capacity(BUFFER, child.stdout.take()?);
         match greeted(&mut from) {
             Ok(Ok(())) => {}
             Ok(Err(NoAgent::Other(version))) => {
@@ -229,6 +233,9 @@ impl Far {
             if !is_up || was_silent {
                 self.feed.push(Update::Link(Link::Up));
                 is_up = true;
+            }
+            if matches!(&update, Update::Event(event) if !told.is_new(event)) {
+                continue;
             }
             let is_frame = matches!(update, Update::Frame(_));
             self.feed.push(update);

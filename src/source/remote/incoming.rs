@@ -33,7 +33,7 @@ impl<R: BufRead> Incoming<R> {
         let mut decoder = Decoder::with_buffer(from)?;
         decoder.window_log_max(WINDOW_LOG)?;
         Ok(Self {
-            text: BufReader::with_capacity(64 << 10, decoder),
+            text: BufReader::with_capacity(8 << 10, decoder),
             line: Vec::new(),
         })
     }

@@ -22,6 +22,7 @@ pub mod protocol;
 pub mod serve;
 pub mod ssh;
 mod target;
+mod told;
 
 pub use command::{Connection, start};
 pub use target::{Target, TargetError};

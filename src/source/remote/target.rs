@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::ssh::Ssh;
+use crate::model::text::quoted;
 
 /// What stands in front of a command.
 const VIA: &str = "via:";
@@ -19,9 +20,9 @@ pub enum Target {
 pub enum TargetError {
     #[error("`via:` wants a command behind it: `via:kubectl exec -i POD -- gputop agent`")]
     NoCommand,
-    #[error("`{0}` is no host: one is written [user@]host[:port]")]
+    #[error("`{}` is no host: one is written [user@]host[:port]", quoted(.0))]
     NoHost(String),
-    #[error("`{0}` is no port: it is a number from 1 to 65535")]
+    #[error("`{}` is no port: it is a number from 1 to 65535", quoted(.0))]
     NoPort(String),
 }
 
@@ -72,14 +73,28 @@ impl Target {
         Ok(Self::Ssh(Ssh { host, port }))
     }
 
-    /// As it was written, or nearly.
-    pub fn name(&self) -> String {
+    /// As [`Self::parse`] reads it.
+    pub fn word(&self) -> String {
         match self {
             Self::Ssh(Ssh { host, port: None }) => host.clone(),
             Self::Ssh(Ssh {
                 host,
                 port: Some(port),
-            }) => format!("{host}:{port}"),
+            }) => match host.rsplit_once('@') {
+                Some((user, address)) if address.contains(':') => {
+                    format!("{user}@[{address}]:{port}")
+                }
+                None if host.contains(':') => format!("[{host}]:{port}"),
+                _ => format!("{host}:{port}"),
+            },
+            Self::Via(command) => format!("{VIA}{command}"),
+        }
+    }
+
+    /// What it is shown as.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Ssh(_) => self.word(),
             Self::Via(command) => command.clone(),
         }
     }
@@ -113,7 +128,10 @@ mod tests {
             ("me@[::1]:2222", "me@::1", Some(2222)),
             ("[::1]", "::1", None),
         ] {
-            assert_eq!(Target::parse(word), ssh(host, port), "{word}");
+            let target = Target::parse(word);
+            assert_eq!(target, ssh(host, port), "{word}");
+            let again = target.and_then(|target| Target::parse(&target.word()));
+            assert_eq!(again, ssh(host, port), "{word}");
         }
     }
 

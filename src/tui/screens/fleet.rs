@@ -2,8 +2,11 @@
 
 use std::cell::Cell as Shared;
 
+use crossterm::event::{Event as TerminalEvent, KeyCode, KeyEvent};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
+use tui_input::Input;
+use tui_input::backend::crossterm::EventHandler;
 
 use super::incident::role;
 use super::{Hit, Screen, ScreenDef, Step, moved};
@@ -14,8 +17,13 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome::{gpus_words, link_words};
 use crate::tui::columns::gib;
+use crate::tui::keymap::is_enter;
+use crate::tui::overlay::draw_typed;
 use crate::tui::theme::{Role, Theme};
-use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, scrolled};
+use crate::tui::widgets::cells::put;
+use crate::tui::widgets::table::{
+    Align, Cell, Column, First, Hidden, Placed, Sort, SortKey, View, draw, placed, scrolled,
+};
 
 pub const DEF: ScreenDef = ScreenDef {
     id: "fleet",
@@ -95,6 +103,19 @@ impl FleetRow {
         }
     }
 
+    fn share(&self) -> Option<f64> {
+        let (used, total) = (self.used?.0, self.total?.0);
+        #[allow(clippy::cast_precision_loss)]
+        (total > 0).then(|| used as f64 / total as f64)
+    }
+
+    /// Whether every word stands somewhere in what is shown of it.
+    fn has(&self, words: &str, theme: &Theme) -> bool {
+        let texts = [link(self, theme).text, note(self, theme).text];
+        let text = format!("{} {} {}", self.name, self.gpus, texts.join(" ")).to_lowercase();
+        words.split_whitespace().all(|word| text.contains(word))
+    }
+
     /// Lower needs a person sooner.
     fn rank(&self) -> (u8, u8) {
         let link = match &self.link {
@@ -113,6 +134,17 @@ impl FleetRow {
     }
 }
 
+const fn sorted(
+    first: First,
+    key: fn(&FleetRow) -> SortKey,
+    column: Column<FleetRow>,
+) -> Column<FleetRow> {
+    Column {
+        sort: Some(Sort { first, key }),
+        ..column
+    }
+}
+
 const fn left(
     title: &'static str,
     width: u16,
@@ -127,14 +159,22 @@ const fn left(
 }
 
 const COLUMNS: &[Column<FleetRow>] = &[
-    left(
-        "HOST",
-        20,
-        0,
-        |row, _| Cell::new(row.name.clone(), Role::Title),
-        "As it was named.",
+    sorted(
+        First::Smallest,
+        |row| SortKey::text(Some(&row.name)),
+        left(
+            "HOST",
+            20,
+            0,
+            |row, _| Cell::new(row.name.clone(), Role::Title),
+            "As it was named.",
+        ),
     ),
-    left("LINK", 13, 1, link, "Whether it is heard."),
+    sorted(
+        First::Smallest,
+        |row| SortKey::whole(Some(row.rank().1.into())),
+        left("LINK", 13, 1, link, "Whether it is heard."),
+    ),
     left(
         "GPUS",
         10,
@@ -142,23 +182,43 @@ const COLUMNS: &[Column<FleetRow>] = &[
         |row, _| Cell::text(row.gpus.clone()),
         "What it has.",
     ),
-    Column::right("VRAM%", 5, 3, vram, "How much of its memory is taken."),
-    Column::right(
-        "USED",
-        7,
-        6,
-        |row, theme| size(row.used, theme),
-        "GiB that are taken on all its GPUs.",
+    sorted(
+        First::Largest,
+        |row| SortKey::number(row.share()),
+        Column::right("VRAM%", 5, 3, vram, "How much of its memory is taken."),
     ),
-    Column::right(
-        "TOTAL",
-        7,
-        7,
-        |row, theme| size(row.total, theme),
-        "GiB that all its GPUs have.",
+    sorted(
+        First::Largest,
+        |row| SortKey::whole(row.used.map(|bytes| bytes.0)),
+        Column::right(
+            "USED",
+            7,
+            6,
+            |row, theme| size(row.used, theme),
+            "GiB that are taken on all its GPUs.",
+        ),
     ),
-    Column::right("SM%", 4, 4, sm, "How busy its GPUs are, in the mean."),
-    Column::right("PROCS", 5, 8, processes, "Processes on its GPUs."),
+    sorted(
+        First::Largest,
+        |row| SortKey::whole(row.total.map(|bytes| bytes.0)),
+        Column::right(
+            "TOTAL",
+            7,
+            7,
+            |row, theme| size(row.total, theme),
+            "GiB that all its GPUs have.",
+        ),
+    ),
+    sorted(
+        First::Largest,
+        |row| SortKey::number(row.sm),
+        Column::right("SM%", 4, 4, sm, "How busy its GPUs are, in the mean."),
+    ),
+    sorted(
+        First::Largest,
+        |row| SortKey::whole(row.processes.map(|count| count as u64)),
+        Column::right("PROCS", 5, 8, processes, "Processes on its GPUs."),
+    ),
     Column {
         align: Align::Rest,
         ..left(
@@ -179,12 +239,10 @@ fn link(row: &FleetRow, _: &Theme) -> Cell {
 }
 
 fn vram(row: &FleetRow, theme: &Theme) -> Cell {
-    match (row.used, row.total) {
-        (Some(used), Some(total)) if total.0 > 0 => {
-            Cell::text((u128::from(used.0) * 100 / u128::from(total.0)).to_string())
-        }
-        _ => Cell::absent(theme),
-    }
+    row.share().map_or_else(
+        || Cell::absent(theme),
+        |share| Cell::text(format!("{:.0}", (share * 100.0).floor())),
+    )
 }
 
 fn size(bytes: Option<Bytes>, theme: &Theme) -> Cell {
@@ -214,11 +272,20 @@ fn note(row: &FleetRow, _: &Theme) -> Cell {
     }
 }
 
+/// As much as anybody types.
+const MOST_TYPED: usize = 100;
+
 #[derive(Debug, Default)]
 pub struct FleetScreen {
     /// The host under the cursor; at first the first.
     at: Option<String>,
     page: Shared<usize>,
+    /// Index into the columns; else what needs a person comes first.
+    sort: Option<usize>,
+    inverted: bool,
+    /// Words that a host that is shown has.
+    filter: Input,
+    typing: bool,
 }
 
 impl FleetScreen {
@@ -226,38 +293,183 @@ impl FleetScreen {
         let is_it = |(_, row): &(usize, &FleetRow)| Some(&row.name) == self.at.as_ref();
         rows.iter().position(is_it).unwrap_or(0)
     }
-}
 
-/// Each with its number; what needs a person first, else as they were named.
-fn rows(app: &App) -> Vec<(usize, &FleetRow)> {
-    let mut rows: Vec<_> = app.fleet.iter().enumerate().collect();
-    rows.sort_by_key(|(at, row)| (row.rank(), *at));
-    rows
+    /// Each with its number, filtered and in order; in the natural one those that are alike as they were named.
+    fn rows<'a>(&self, app: &'a App) -> Vec<(usize, &'a FleetRow)> {
+        let words = self.filter.value().to_lowercase();
+        let all = app.fleet.iter().enumerate();
+        let mut rows: Vec<_> = all.filter(|(_, row)| row.has(&words, &app.theme)).collect();
+        rows.sort_by_key(|(at, row)| (row.rank(), *at));
+        if let Some(sort) = self.sort.and_then(|at| COLUMNS[at].sort.as_ref()) {
+            rows.sort_by(|(_, a), (_, b)| {
+                (sort.key)(a).compare(&(sort.key)(b), sort.first, self.inverted)
+            });
+        }
+        rows
+    }
+
+    fn view(&self, rows: &[(usize, &FleetRow)], page: usize) -> View {
+        let cursor = self.cursor(rows);
+        let first = self.sort.and_then(|at| COLUMNS[at].sort.as_ref());
+        View {
+            cursor: Some(cursor),
+            offset: scrolled(cursor, rows.len(), page),
+            sorted: self.sort,
+            descending: first.is_some_and(|sort| sort.first.descends(self.inverted)),
+            late: &[],
+            hidden: Hidden::default(),
+        }
+    }
+
+    /// The table, and below it the filter where there is one.
+    fn areas(&self, area: Rect) -> (Rect, Option<Rect>) {
+        if (!self.typing && self.filter.value().is_empty()) || area.height < 3 {
+            return (area, None);
+        }
+        let height = area.height - 1;
+        let y = area.y + height;
+        (
+            Rect { height, ..area },
+            Some(Rect {
+                y,
+                height: 1,
+                ..area
+            }),
+        )
+    }
+
+    /// The next column that orders, or the one before; behind the last the natural order.
+    fn cycle(&mut self, is_next: bool) {
+        let sortable = |at: &usize| COLUMNS[*at].sort.is_some();
+        self.sort = match (self.sort, is_next) {
+            (None, true) => (0..COLUMNS.len()).find(sortable),
+            (None, false) => (0..COLUMNS.len()).rfind(sortable),
+            (Some(at), true) => (at + 1..COLUMNS.len()).find(sortable),
+            (Some(at), false) => (0..at).rfind(sortable),
+        };
+        self.inverted = false;
+    }
+
+    fn draw_filter(&self, shown: usize, app: &App, line: Rect, buffer: &mut Buffer) {
+        if self.typing {
+            draw_typed(" filter: ", &self.filter, line, app, buffer);
+            return;
+        }
+        let words = format!(
+            " {shown} of {} with \"{}\"",
+            app.fleet.len(),
+            self.filter.value()
+        );
+        let style = app.theme.style(Role::Dim);
+        put(buffer, line.x, line.y, &words, line.width, style);
+    }
 }
 
 impl Screen for FleetScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
-        let rows = rows(app);
-        let page = usize::from(area.height.saturating_sub(1));
+        let rows = self.rows(app);
+        let (table, line) = self.areas(area);
+        let page = usize::from(table.height.saturating_sub(1));
         self.page.set(page);
-        let cursor = self.cursor(&rows);
-        let view = View {
-            cursor: Some(cursor),
-            offset: scrolled(cursor, rows.len(), page),
-            sorted: None,
-            descending: false,
-            late: &[],
-            hidden: Hidden::default(),
-        };
         let cell = |column: &Column<FleetRow>, (_, row): &(usize, &FleetRow)| {
             let is_old = matches!(row.link, Some(Link::Lost { .. }));
             (column.cell)(row, &app.theme).quiet(is_old)
         };
-        draw(COLUMNS, &rows, cell, &view, area, buffer, &app.theme);
+        let view = self.view(&rows, page);
+        draw(COLUMNS, &rows, cell, &view, table, buffer, &app.theme);
+        if let Some(line) = line {
+            self.draw_filter(rows.len(), app, line, buffer);
+        }
     }
 
     fn act(&mut self, action: Action, app: &App) -> Step {
-        let rows = rows(app);
+        match action {
+            Action::Sort | Action::SortNext => self.cycle(true),
+            Action::SortPrevious => self.cycle(false),
+            Action::Invert => self.inverted = self.sort.is_some() && !self.inverted,
+            Action::Filter => self.typing = true,
+            Action::Back if !self.filter.value().is_empty() => self.filter = Input::default(),
+            _ => return self.go(action, app),
+        }
+        Step::Stay
+    }
+
+    fn type_key(&mut self, key: KeyEvent) -> bool {
+        if !self.typing {
+            return false;
+        }
+        match key.code {
+            _ if is_enter(key) => self.typing = false,
+            KeyCode::Esc => (self.typing, self.filter) = (false, Input::default()),
+            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
+                self.typing = false;
+                return false;
+            }
+            KeyCode::Char(_) if self.filter.value().chars().count() >= MOST_TYPED => {}
+            _ => drop(self.filter.handle_event(&TerminalEvent::Key(key))),
+        }
+        true
+    }
+
+    fn follow(&mut self, app: &App) {
+        // The cursor stays on a host that moves up or down.
+        if self.at.is_none() {
+            self.at = self.rows(app).first().map(|(_, row)| row.name.clone());
+        }
+    }
+
+    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
+        let rows = self.rows(app);
+        let (table, _) = self.areas(body);
+        let page = usize::from(table.height.saturating_sub(1));
+        let view = self.view(&rows, page);
+        if at.y == table.y {
+            let on = |place: &Placed| (place.x..place.x + place.width).contains(&at.x);
+            let placed = placed(COLUMNS, &view, table);
+            let column = placed
+                .iter()
+                .find(|place| on(place))
+                .map(|place| place.column);
+            match column.filter(|column| COLUMNS[*column].sort.is_some()) {
+                column @ Some(_) if column == self.sort => self.inverted = !self.inverted,
+                column @ Some(_) => (self.sort, self.inverted) = (column, false),
+                None => {}
+            }
+            return Hit::Nothing;
+        }
+        let Some(below) = at.y.checked_sub(table.y + 1) else {
+            return Hit::Nothing;
+        };
+        let row = view.offset + usize::from(below);
+        match rows.get(row) {
+            Some(_) if Some(row) == view.cursor => Hit::SameRow,
+            Some((_, host)) if table.contains(at) => {
+                self.at = Some(host.name.clone());
+                Hit::Row
+            }
+            _ => Hit::Nothing,
+        }
+    }
+
+    fn footer(&self) -> &'static [Action] {
+        &[
+            Action::Open,
+            Action::Why,
+            Action::Filter,
+            Action::Sort,
+            Action::Incidents,
+            Action::Help,
+        ]
+    }
+
+    fn def(&self) -> &'static ScreenDef {
+        &DEF
+    }
+}
+
+impl FleetScreen {
+    fn go(&mut self, action: Action, app: &App) -> Step {
+        let rows = self.rows(app);
         let cursor = self.cursor(&rows);
         if action == Action::Open {
             return rows
@@ -269,44 +481,5 @@ impl Screen for FleetScreen {
         };
         self.at = rows.get(to).map(|(_, row)| row.name.clone());
         Step::Stay
-    }
-
-    fn follow(&mut self, app: &App) {
-        // The cursor stays on a host that moves up or down.
-        if self.at.is_none() {
-            self.at = rows(app).first().map(|(_, row)| row.name.clone());
-        }
-    }
-
-    fn click(&mut self, app: &App, at: Position, body: Rect) -> Hit {
-        let rows = rows(app);
-        let cursor = self.cursor(&rows);
-        let page = usize::from(body.height.saturating_sub(1));
-        let Some(below) = at.y.checked_sub(body.y + 1) else {
-            return Hit::Nothing;
-        };
-        let row = scrolled(cursor, rows.len(), page) + usize::from(below);
-        match rows.get(row) {
-            Some(_) if row == cursor => Hit::SameRow,
-            Some((_, host)) if body.contains(at) => {
-                self.at = Some(host.name.clone());
-                Hit::Row
-            }
-            _ => Hit::Nothing,
-        }
-    }
-
-    fn footer(&self) -> &'static [Action] {
-        &[
-            Action::Open,
-            Action::Down,
-            Action::Why,
-            Action::Incidents,
-            Action::Help,
-        ]
-    }
-
-    fn def(&self) -> &'static ScreenDef {
-        &DEF
     }
 }

@@ -1,0 +1,192 @@
+//! The hosts that `~/.ssh/config` names, for completions: `Host` lines without patterns, also of the files that it
+//! includes. One level of them, and bounded: a key that is pressed waits for this.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::source::remote::Target;
+
+const MOST_BYTES: u64 = 1 << 20;
+const MOST_FILES: usize = 64;
+const MOST_HOSTS: usize = 2_000;
+
+/// What an ssh of this home knows by name, each once.
+pub fn hosts(home: &Path) -> Vec<String> {
+    let folder = home.join(".ssh");
+    let config = text(&folder.join("config"));
+    let mut texts = Vec::new();
+    for line in lines(&config).filter(|line| line.is("include")) {
+        let mut files: Vec<PathBuf> = Vec::new();
+        for word in &line.words {
+            files.extend(matching(&absolute(word, home, &folder)));
+        }
+        let room = MOST_FILES - texts.len();
+        texts.extend(files.iter().take(room).map(|file| text(file)));
+    }
+    let mut hosts = Vec::new();
+    for text in [config].iter().chain(&texts) {
+        let named = lines(text).filter(|line| line.is("host"));
+        for host in named.flat_map(|line| line.words) {
+            // What is no target is a pattern, or nothing that a shell should get to see.
+            let is_host = !host.contains(['*', '?', '!']) && Target::parse(&host).is_ok();
+            if is_host && hosts.len() < MOST_HOSTS && !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+    }
+    hosts
+}
+
+/// What can be read of a file; nothing of what is none, such as a pipe.
+fn text(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    if fs::metadata(path).is_ok_and(|meta| meta.is_file())
+        && let Ok(file) = File::open(path)
+    {
+        // What was read before an error is as good as it was.
+        let _ = file.take(MOST_BYTES).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `Host gpu1 "gpu2"`, or `Host=gpu1`
+struct Line {
+    keyword: String,
+    words: Vec<String>,
+}
+
+impl Line {
+    fn is(&self, keyword: &str) -> bool {
+        self.keyword.eq_ignore_ascii_case(keyword)
+    }
+}
+
+fn lines(text: &str) -> impl Iterator<Item = Line> {
+    text.lines().filter_map(|line| {
+        let line = line.trim();
+        let (keyword, rest) = line.split_once(|c: char| c.is_whitespace() || c == '=')?;
+        let words = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '=');
+        Some(Line {
+            keyword: keyword.to_owned(),
+            words: words
+                .split_whitespace()
+                .take_while(|word| !word.starts_with('#'))
+                .map(|word| word.trim_matches('"').to_owned())
+                .collect(),
+        })
+    })
+}
+
+/// As ssh takes it: from the home, or from its own folder.
+fn absolute(word: &str, home: &Path, folder: &Path) -> PathBuf {
+    match word.strip_prefix("~/") {
+        Some(rest) => home.join(rest),
+        None => folder.join(word),
+    }
+}
+
+/// The files of a pattern, whose last part may have `*` and `?`, in their order.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(pattern)) = (path.parent(), path.file_name()) else {
+        return Vec::new();
+    };
+    let pattern = pattern.to_string_lossy();
+    if !pattern.contains(['*', '?']) {
+        return vec![path.to_owned()];
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            !name.starts_with('.') && fits(pattern.as_bytes(), name.as_bytes())
+        })
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    files
+}
+
+/// Whether `*` (anything) and `?` (any byte) make `name` of a pattern. In the time of one times the other: of several
+/// stars only the last is ever gone back to.
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n, mut star) = (0, 0, None);
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || *byte == name[n] => (p, n) = (p + 1, n + 1),
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    (p, n) = (at + 1, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let home = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let path = home.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        }
+        home
+    }
+
+    #[test]
+    fn hosts_are_those_with_a_name_also_of_files_that_are_included() {
+        let config = "# mine\nHost gpu1 gpu2 *.lab !gpu9 # old\n User me\nhost=\"gpu3\"\nInclude more ~/conf/*.conf\n\
+                      Match host gpu7\nHost $(id) a;b gpu1\nHost *\n";
+        let home = home(&[
+            (".ssh/config", config),
+            (".ssh/more", "Host inner\nInclude deeper\n"),
+            (".ssh/deeper", "Host too-deep\n"),
+            ("conf/b.conf", "Host b\n"),
+            ("conf/a.conf", "Host a\n"),
+            ("conf/.c.conf", "Host hidden\n"),
+            ("conf/a.txt", "Host other\n"),
+        ]);
+        assert_eq!(
+            hosts(home.path()),
+            ["gpu1", "gpu2", "gpu3", "inner", "a", "b"]
+        );
+        assert!(hosts(Path::new("/nowhere")).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_much_holds_up_nobody() {
+        let many: String = (0..MOST_HOSTS * 2)
+            .map(|n| format!("Host h{n}\n"))
+            .collect();
+        let home = home(&[(".ssh/config", &format!("Include pipe\n{many}"))]);
+        let pipe = home.path().join(".ssh/pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert_eq!(hosts(home.path()).len(), MOST_HOSTS);
+    }
+
+    #[test]
+    fn patterns_fit_as_a_shell_has_them() {
+        for (pattern, name, does) in [
+            ("*", "", true),
+            ("*.conf", "a.conf", true),
+            ("*.conf", "a.conf.old", false),
+            ("a?c*e", "abcdde", true),
+            ("a?c*e", "abcdd", false),
+            ("*a*b*", "xxaxxbxx", true),
+        ] {
+            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), does, "{pattern}");
+        }
+    }
+}

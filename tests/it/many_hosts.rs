@@ -1,0 +1,109 @@
+//! Many hosts at once: what they cost whoever watches them, and what is left of links that came and went.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::hosts::Hosts;
+use crate::machine::wait_until;
+use crate::terminal::{Launch, Terminal};
+
+fn dashboard(hosts: &Hosts) -> Terminal {
+    let launch = Launch::gputop().args(hosts.targets());
+    let (name, folder) = hosts.env();
+    launch.env(name, folder).size(40, 160).start()
+}
+
+fn live(screen: &vt100::Screen) -> usize {
+    screen.contents().matches(" live          8xH200 ").count()
+}
+
+/// Open files, threads and children of a process.
+fn held(pid: u32) -> [usize; 3] {
+    let count = |folder: &str| {
+        fs::read_dir(format!("/proc/{pid}/{folder}"))
+            .unwrap()
+            .count()
+    };
+    let children = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let children = children.map(|task| fs::read_to_string(task.path().join("children")));
+    let children = children.map(|list| list.unwrap_or_default().split_whitespace().count());
+    [count("fd"), count("task"), children.sum()]
+}
+
+fn far_threads(pid: u32) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let names = tasks.map(|task| fs::read_to_string(task.path().join("comm")).unwrap_or_default());
+    names.filter(|name| name.starts_with("far")).count()
+}
+
+#[test]
+fn of_many_hosts_each_is_opened_and_the_others_cost_little() {
+    const HOSTS: usize = 24;
+    let hosts = Hosts::start(HOSTS, 600, Duration::from_secs(1));
+    let terminal = dashboard(&hosts);
+    terminal.wait_text(&format!("{HOSTS} hosts"));
+    terminal.wait_for(|screen| live(screen) == HOSTS, "all hosts live");
+    for to in ["", "j", "G", "k", "g", "jjj"] {
+        terminal.send(&format!("{to}\r"));
+        terminal.wait_text("q back");
+        terminal.wait_for(
+            |screen| screen.contents().contains(" RANK "),
+            "the processes of a host",
+        );
+        terminal.send("H");
+        terminal.wait_text(&format!("{HOSTS} hosts"));
+    }
+    let rows = |screen: &vt100::Screen| -> Vec<String> {
+        let text = screen.contents();
+        let names = text
+            .lines()
+            .filter_map(|line| Some(line.split_once("$F/")?.1[..4].to_owned()));
+        names.collect()
+    };
+    // The order of a column, and turned round; what is typed has to stand in a row.
+    terminal.send("sI");
+    terminal.wait_for(|screen| rows(screen)[0] == "h023", "the last name first");
+    terminal.send("/H01 live\r");
+    terminal.wait_text("10 of 24 with \"H01 live\"");
+    terminal.wait_for(
+        |screen| rows(screen) == (10..20).rev().map(|n| format!("h0{n}")).collect::<Vec<_>>(),
+        "those",
+    );
+    terminal.send("\x1b");
+    terminal.wait_for(|screen| rows(screen).len() == HOSTS, "all again");
+    terminal.send("<");
+    terminal.wait_for(|screen| rows(screen)[0] == "h000", "their own order");
+    let status = fs::read_to_string(format!("/proc/{}/status", terminal.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let resident: usize = line
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    // A debug build alone has 60 MiB.
+    let most = (60 << 10) + HOSTS * (3 << 9);
+    assert!(resident < most, "{resident} KiB, more than {most}");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+}
+
+#[test]
+fn of_a_hundred_links_that_ended_nothing_is_left() {
+    const HOSTS: usize = 25;
+    let hosts = Hosts::start(HOSTS, 2, Duration::from_millis(100));
+    hosts.hold(true);
+    let terminal = dashboard(&hosts);
+    terminal.wait_text(&format!("{HOSTS} hosts"));
+    // For each host a command that waits, one who reads it, one who reads its complaints and one who gives it orders.
+    wait_until("all to wait", || far_threads(terminal.pid()) == 3 * HOSTS);
+    let before = held(terminal.pid());
+    hosts.hold(false);
+    wait_until("a hundred links", || hosts.opened() >= 4 * HOSTS);
+    hosts.hold(true);
+    let after = || held(terminal.pid());
+    wait_until(&format!("{before:?} again"), || after() == before);
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+}
