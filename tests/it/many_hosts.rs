@@ -3,6 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
+use gputop::model::history::{GpuMetric, History, SeriesKey};
+use gputop::model::units::Millis;
+
+use crate::day::Day;
 use crate::hosts::Hosts;
 use crate::machine::wait_until;
 use crate::terminal::{Launch, Terminal};
@@ -106,4 +110,32 @@ fn of_a_hundred_links_that_ended_nothing_is_left() {
     wait_until(&format!("{before:?} again"), || after() == before);
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
+}
+
+#[test]
+fn the_outline_of_a_host_is_an_hour_of_its_gpus_and_small() {
+    let mut history = History::default();
+    history.keep_outline();
+    let mut day = Day::new().with_pools();
+    day.step = 10;
+    (0..3 * 360).for_each(|_| history.push(day.next()));
+    let frame = day.next();
+    history.push(frame);
+    let used = SeriesKey::Gpu(frame.gpus[0].uuid.clone(), GpuMetric::Sm);
+    let hours = |hours: u64| {
+        history
+            .series(&used)
+            .unwrap()
+            .window(frame.mono, Millis(hours * 3_600_000), 60)
+    };
+    assert!(hours(1).iter().all(Option::is_some));
+    assert!(hours(3)[..30].iter().all(Option::is_none));
+    let process = frame.pools.as_ref().unwrap().list[0].process;
+    assert!(history.pools_of(process).is_empty());
+    let bytes = history.bytes();
+    assert!(bytes < 256 << 10, "{bytes}");
+    // Opened, everything is kept from then on.
+    history.keep_all();
+    history.push(frame);
+    assert!(!history.pools_of(process).is_empty());
 }

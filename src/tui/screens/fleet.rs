@@ -73,7 +73,8 @@ impl FleetRow {
                 .map(|part| Some(part?.0))
                 .sum::<Option<u64>>()
                 .map(Bytes)
-                .filter(|_| is_known)
+                // Of no GPU there is no memory, rather than none.
+                .filter(|_| !frame.gpus.is_empty())
         };
         let sms: Vec<f64> = frame
             .gpus
