@@ -139,6 +139,7 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
             None => break,
         }
     }
+    remote::end_all();
     recorder.finish()?;
     for found in watcher.finish(FINISH) {
         report(&found, &mut told);

@@ -97,7 +97,9 @@ fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
     let (desk, service) = desk::serve(settings.keep());
     let Host { app, source } = host;
-    let left = runtime.block_on(tui::run(app, source, settings.outside(), desk))?;
+    let left = runtime.block_on(tui::run(app, source, settings.outside(), desk));
+    remote::end_all();
+    let left = left?;
     service.finish();
     Ok(leave(left))
 }
@@ -113,7 +115,9 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     let hosts = hosts.collect::<Result<Vec<Host>>>()?;
     let (desk, service) = desk::serve(settings.keep());
     let fleet = settings.app(None);
-    let left = runtime.block_on(tui::run_fleet(hosts, fleet, settings.outside(), desk))?;
+    let left = runtime.block_on(tui::run_fleet(hosts, fleet, settings.outside(), desk));
+    remote::end_all();
+    let left = left?;
     service.finish();
     Ok(leave(left))
 }

@@ -128,6 +128,22 @@ fn an_agent_ends_with_whoever_asked_also_when_that_is_killed() {
 }
 
 #[test]
+fn a_command_that_listens_to_nobody_ends_with_the_dashboard() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let file = tempfile::tempdir().unwrap();
+    let via = format!(
+        "via:echo $$ > {}; exec sleep 1000",
+        file.path().join("pid").display()
+    );
+    let terminal = dashboard(&fake).args([via]).start();
+    terminal.wait_text("no GPU yet");
+    let command = pid(&file).unwrap();
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    wait_until("the command's end", || is_gone(command));
+}
+
+#[test]
 fn a_far_host_is_recorded_and_what_is_recorded_plays() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
     let file = tempfile::tempdir().unwrap();

@@ -75,6 +75,20 @@ impl Connection {
     }
 }
 
+/// The groups of the commands that run now.
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<Pid>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends every command that is a far host: before this process ends, for those that would not notice.
+pub fn end_all() {
+    for group in &*running() {
+        let _ = killpg(*group, Signal::SIGTERM);
+    }
+}
+
 /// Starts connecting; the source tells how that goes. It ends with its reader.
 ///
 /// # Errors
@@ -179,6 +193,7 @@ impl Far {
             }
         };
         let group = Pid::from_raw(child.id().cast_signed());
+        running().push(group);
         let has_ended = {
             let mut state = self.state();
             (state.group, state.heard) = (Some(group), Some(Instant::now()));
@@ -193,6 +208,7 @@ impl Far {
         self.orders.disconnect();
         // Whatever is left of it; its number is its own until it is waited for.
         let _ = killpg(group, Signal::SIGTERM);
+        running().retain(|other| *other != group);
         self.state().group = None;
         let status = child.wait().ok();
         let complaint = complaints.and_then(|thread| thread.join().ok());

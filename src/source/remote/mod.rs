@@ -24,5 +24,5 @@ pub mod ssh;
 mod target;
 mod told;
 
-pub use command::{Connection, start};
+pub use command::{Connection, end_all, start};
 pub use target::{Target, TargetError};
