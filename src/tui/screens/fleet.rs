@@ -146,24 +146,11 @@ const fn sorted(
     }
 }
 
-const fn left(
-    title: &'static str,
-    width: u16,
-    priority: u8,
-    cell: fn(&FleetRow, &Theme) -> Cell,
-    help: &'static str,
-) -> Column<FleetRow> {
-    Column {
-        align: Align::Left,
-        ..Column::right(title, width, priority, cell, help)
-    }
-}
-
 const COLUMNS: &[Column<FleetRow>] = &[
     sorted(
         First::Smallest,
         |row| SortKey::text(Some(&row.name)),
-        left(
+        Column::left(
             "HOST",
             20,
             0,
@@ -174,9 +161,9 @@ const COLUMNS: &[Column<FleetRow>] = &[
     sorted(
         First::Smallest,
         |row| SortKey::whole(Some(row.rank().1.into())),
-        left("LINK", 13, 1, link, "Whether it is heard."),
+        Column::left("LINK", 13, 1, link, "Whether it is heard."),
     ),
-    left(
+    Column::left(
         "GPUS",
         10,
         5,
@@ -222,7 +209,7 @@ const COLUMNS: &[Column<FleetRow>] = &[
     ),
     Column {
         align: Align::Rest,
-        ..left(
+        ..Column::left(
             "NOTE",
             16,
             2,

@@ -58,28 +58,15 @@ fn rows(app: &App) -> Vec<&Known> {
     app.incidents.newest_first().collect()
 }
 
-const fn column(
-    title: &'static str,
-    width: u16,
-    priority: u8,
-    cell: fn(&Known, &Theme) -> Cell,
-    help: &'static str,
-) -> Column<Known> {
-    Column {
-        align: Align::Left,
-        ..Column::right(title, width, priority, cell, help)
-    }
-}
-
 const COLUMNS: &[Column<Known>] = &[
-    column("", 1, 0, unread, "Whether nobody has read it."),
-    column("WHEN", 11, 1, when, "By this machine's clock."),
-    column("SEVERITY", 8, 3, severity_cell, "How grave it was."),
-    column("HEADLINE", 20, 2, headline, "What happened."),
-    column("PROCESS", 14, 4, process, "The program and its PID."),
+    Column::left("", 1, 0, unread, "Whether nobody has read it."),
+    Column::left("WHEN", 11, 1, when, "By this machine's clock."),
+    Column::left("SEVERITY", 8, 3, severity_cell, "How grave it was."),
+    Column::left("HEADLINE", 20, 2, headline, "What happened."),
+    Column::left("PROCESS", 14, 4, process, "The program and its PID."),
     Column {
         align: Align::Rest,
-        ..column(
+        ..Column::left(
             "IN A SENTENCE",
             13,
             5,

@@ -26,6 +26,20 @@ pub struct Column<T: ?Sized> {
 }
 
 impl<T> Column<T> {
+    /// A column of words that orders nothing.
+    pub const fn left(
+        title: &'static str,
+        width: u16,
+        priority: u8,
+        cell: fn(&T, &Theme) -> Cell,
+        help: &'static str,
+    ) -> Self {
+        Self {
+            align: Align::Left,
+            ..Self::right(title, width, priority, cell, help)
+        }
+    }
+
     /// A column of numbers that orders nothing.
     pub const fn right(
         title: &'static str,
