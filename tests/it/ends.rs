@@ -521,6 +521,21 @@ fn doctor_says_what_is_noticed_here_and_what_would_help() {
     );
     assert!(!log["fix"].as_array().unwrap().is_empty());
     assert!(check("out-of-memory killer")["found"].is_string());
+    assert!(check("allocators of processes")["found"].is_string());
+    let kept = check("incidents");
+    assert_eq!(kept["works"], true, "{kept}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut doctor = command(&fake, ["doctor"]);
+    doctor
+        .env("XDG_STATE_HOME", file.path())
+        .env("XDG_CACHE_HOME", file.path());
+    let out = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+    assert!(out.contains("NO   hook for Python "), "{out}");
+    let doctor = command(&fake, ["doctor"])
+        .env("PATH", "/nonexistent")
+        .output();
+    let out = String::from_utf8(doctor.unwrap().stdout).unwrap();
+    assert!(out.contains("NO   far hosts "), "{out}");
     let without = FakeNvml::new("[driver]\ninit = \"mismatch\"");
     assert!(run(&without, ["doctor"]).out.contains("NO   Xid events "));
 }

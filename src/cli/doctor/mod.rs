@@ -1,6 +1,7 @@
 //! `gputop doctor`: every capability on this machine: works or does not, why, and what this user can do about it.
 
 mod ends;
+mod own;
 mod terminal;
 
 use std::path::Path;
@@ -71,9 +72,13 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
                 driver,
                 ends::check_xids(found.as_ref().map(|found| found.xids)),
                 check_namespace(),
+                own::check_allocators(),
                 ends::check_ends(),
                 ends::check_oom_killer(),
                 ends::check_kernel_log(),
+                own::check_store(),
+                own::check_hook(),
+                own::check_ssh(),
             ],
             terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),
             vec![check_configuration(shared, settings.err())],

@@ -13,7 +13,7 @@ pub fn of(trouble: &DriverTrouble, user_is_root: bool) -> Vec<String> {
     };
     match trouble {
         DriverTrouble::NoHardware => vec![
-            "run gputop on the machine that has the GPU: ssh -t HOST gputop".into(),
+            "run gputop for the machine that has the GPU: gputop HOST".into(),
             "if this machine should have one, look for it: lspci -d 10de:".into(),
         ],
         DriverTrouble::NoLibrary => who.install(),

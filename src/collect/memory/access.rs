@@ -29,15 +29,34 @@ struct Situation {
 /// A clause without a final period; the commands in it can be typed as they are.
 pub fn hint(proc_root: &Path, pid: Pid) -> String {
     let directory = proc_root.join(pid.to_string());
+    let owner = fs::metadata(directory).ok().map(|dir| dir.uid());
+    words(situation(proc_root, owner)).to_owned()
+}
+
+fn situation(proc_root: &Path, target_user: Option<u32>) -> Situation {
     let scope = fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"));
     let status = fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
-    words(Situation {
+    Situation {
         own_user: geteuid().as_raw(),
-        target_user: fs::metadata(directory).ok().map(|dir| dir.uid()),
+        target_user,
         ptrace_scope: scope.ok().and_then(|scope| scope.trim().parse().ok()),
         has_capability: effective(&status) >> CAP_SYS_PTRACE & 1 == 1,
-    })
-    .to_owned()
+    }
+}
+
+/// Whose memory may be read here, before anybody in particular is looked at: a clause, or why nobody's and what helps.
+///
+/// # Errors
+/// With a clause as of [`hint`].
+pub fn outlook(proc_root: &Path) -> Result<&'static str, &'static str> {
+    let own_user = geteuid().as_raw();
+    let situation = situation(proc_root, Some(own_user));
+    match (situation.ptrace_scope, situation.has_capability) {
+        (Some(1..), false) | (Some(3), _) => Err(words(situation)),
+        (_, true) => Ok("every user's, unless a container's policy forbids it"),
+        (_, false) if own_user == 0 => Err(words(situation)),
+        (_, false) => Ok("your own; those of others with sudo"),
+    }
 }
 
 fn effective(status: &str) -> u64 {
@@ -75,6 +94,30 @@ fn words(situation: Situation) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_outlook_is_that_of_the_system_and_of_the_user() {
+        let root = tempfile::tempdir().expect("a folder");
+        let look = |scope: &str, capabilities: &str| {
+            let at = |path: &str, text: &str| {
+                let path = root.path().join(path);
+                fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+                fs::write(path, text).expect("a file");
+            };
+            at("sys/kernel/yama/ptrace_scope", scope);
+            at(
+                "self/status",
+                &format!("Name:\tx\nCapEff:\t{capabilities}\n"),
+            );
+            outlook(root.path())
+        };
+        let (all, none) = ("000001ffffffffff", "0000000000000000");
+        assert!(look("3\n", all).is_err_and(|why| why.contains("until the next boot")));
+        assert!(look("1\n", all).is_ok_and(|whose| whose.starts_with("every user's")));
+        assert!(look("2\n", none).is_err());
+        assert!(look("1\n", none).is_err());
+        assert_eq!(look("0\n", none).is_ok(), !geteuid().is_root());
+    }
 
     #[test]
     fn every_situation_has_its_own_way_out() {

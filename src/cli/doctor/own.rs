@@ -1,0 +1,82 @@
+//! The doctor's lines on what gputop itself needs: leave to read allocators, a place for incidents and for the hook, ssh.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::Check;
+use crate::collect::hook;
+use crate::collect::memory::access;
+use crate::incidents::Store;
+
+pub fn check_allocators() -> Check {
+    let (works, found) = match access::outlook(Path::new("/proc")) {
+        Ok(whose) => (true, format!("can be read: {whose}")),
+        Err(why) => (false, why.to_owned()),
+    };
+    Check {
+        name: "allocators of processes",
+        works,
+        found,
+        fix: Vec::new(),
+    }
+}
+
+pub fn check_hook() -> Check {
+    let (works, found) = match hook::install() {
+        Ok(path) => (true, format!("lies in {}", path.display())),
+        Err(error) => (
+            false,
+            format!("cannot be laid out below the cache or the state directory: {error}"),
+        ),
+    };
+    Check {
+        name: "hook for Python",
+        works,
+        found,
+        fix: match works {
+            true => Vec::new(),
+            false => vec!["export XDG_CACHE_HOME=DIRECTORY    (one of your own)".into()],
+        },
+    }
+}
+
+pub fn check_store() -> Check {
+    let listed = Store::of_this_user().and_then(|store| {
+        let listing = store.list()?;
+        let folder = store.folder().display().to_string();
+        Ok((listing.entries.len(), folder))
+    });
+    let (works, found) = match listed {
+        Ok((count, folder)) => (true, format!("{count} kept in {folder}")),
+        Err(error) => (false, error.to_string()),
+    };
+    Check {
+        name: "incidents",
+        works,
+        found,
+        fix: Vec::new(),
+    }
+}
+
+pub fn check_ssh() -> Check {
+    let (works, found) = match Command::new("ssh").arg("-V").output() {
+        Ok(output) => {
+            let version = String::from_utf8_lossy(&output.stderr);
+            let version = version.split(',').next().unwrap_or_default().trim();
+            (true, format!("over {version}"))
+        }
+        Err(_) => (
+            false,
+            "ssh is not installed: `via:COMMAND` works without it".into(),
+        ),
+    };
+    Check {
+        name: "far hosts",
+        works,
+        found,
+        fix: match works {
+            true => Vec::new(),
+            false => vec!["sudo apt install openssh-client".into()],
+        },
+    }
+}
