@@ -176,6 +176,26 @@ struct Wanted {
     pool: u32,
 }
 
+impl Wanted {
+    /// A block that nobody has and that has no neighbours, where what is wanted may be put.
+    fn whole(&self, address: u64, size: u64, range: u32, state: State) -> Block {
+        Block {
+            address,
+            size,
+            requested: 0,
+            since: 0,
+            born: 0,
+            stream: self.stream,
+            id: 0,
+            prev: NONE,
+            next: NONE,
+            pool: self.pool,
+            range,
+            state,
+        }
+    }
+}
+
 impl Model {
     /// On a card that has `card` bytes, of which `available` are the allocator's to take: what is not is used by the
     /// CUDA context, libraries and other programs.
@@ -607,20 +627,7 @@ impl Model {
         let address = self.driver.alloc(wanted.segment)?;
         self.stats.segments.add(1);
         self.stats.reserved.add(wanted.segment);
-        Some(self.new_block(Block {
-            address,
-            size: wanted.segment,
-            requested: 0,
-            since: 0,
-            born: 0,
-            stream: wanted.stream,
-            id: 0,
-            prev: NONE,
-            next: NONE,
-            pool: wanted.pool,
-            range: NONE,
-            state: State::Free,
-        }))
+        Some(self.new_block(wanted.whole(address, wanted.segment, NONE, State::Free)))
     }
 
     fn expand(&mut self, wanted: &Wanted) -> Option<u32> {
@@ -674,20 +681,7 @@ impl Model {
         }
         let range = u32::try_from(self.ranges.len()).ok()?;
         self.ranges.push(Range { address, page });
-        let at = self.new_block(Block {
-            address,
-            size,
-            requested: 0,
-            since: 0,
-            born: 0,
-            stream: wanted.stream,
-            id: 0,
-            prev: NONE,
-            next: NONE,
-            pool: wanted.pool,
-            range,
-            state: State::Unmapped,
-        });
+        let at = self.new_block(wanted.whole(address, size, range, State::Unmapped));
         self.put_unmapped(at);
         Some(at)
     }
