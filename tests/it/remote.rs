@@ -144,6 +144,19 @@ fn a_command_that_listens_to_nobody_ends_with_the_dashboard() {
 }
 
 #[test]
+fn what_a_command_leaves_behind_does_not_keep_its_end_from_being_told() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let file = tempfile::tempdir().unwrap();
+    let written = file.path().join("pid").display().to_string();
+    let left = format!(
+        "via:echo the door is shut >&2; setsid sh -c 'echo $$ > {written}; exec sleep 30' >/dev/null & \
+         while [ ! -s {written} ]; do sleep 0.01; done; exit 1"
+    );
+    machine::run(&fake, ["record", &left]).assert_refused(2, "nothing to record: the door is shut");
+    kill(pid(&file).unwrap(), Signal::SIGKILL).unwrap();
+}
+
+#[test]
 fn a_far_host_is_recorded_and_what_is_recorded_plays() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
     let file = tempfile::tempdir().unwrap();

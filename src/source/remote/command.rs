@@ -202,7 +202,7 @@ impl Far {
         if let Some(stdin) = child.stdin.take().filter(|_| !has_ended) {
             self.orders.connect(stdin);
         }
-        let complaints = child.stderr.take().map(complaints);
+        let complaints = child.stderr.take().map(Complaints::of);
         let mut frames = 0;
         let broken = self.read(&mut child, told, &mut frames);
         self.orders.disconnect();
@@ -211,8 +211,7 @@ impl Far {
         running().retain(|other| *other != group);
         self.state().group = None;
         let status = child.wait().ok();
-        let complaint = complaints.and_then(|thread| thread.join().ok());
-        let complaint = complaint.unwrap_or_default();
+        let complaint = complaints.map_or_else(Vec::new, Complaints::so_far);
         Went {
             why: broken.unwrap_or_else(|| ended_words(status, &complaint)),
             frames,
@@ -313,17 +312,42 @@ fn jittered(pause: Duration) -> Duration {
     pause * (768 + u32::try_from(part).unwrap_or(0)) / 1024
 }
 
-/// Reads what a command complains of, and keeps the end of it.
-fn complaints(mut from: ChildStderr) -> std::thread::JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
-        while let Ok(n @ 1..) = from.read(&mut piece) {
-            kept.extend_from_slice(&piece[..n]);
-            let surplus = kept.len().saturating_sub(MOST_COMPLAINTS);
-            kept.drain(..surplus);
-        }
-        kept
-    })
+/// What a command complains of, the end of it.
+struct Complaints {
+    kept: Arc<Mutex<Vec<u8>>>,
+    /// Says nothing, and is closed at the end of them.
+    end: Receiver<()>,
+}
+
+/// What a command left running may hold its error output open for as long as it likes: that is not waited for.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+impl Complaints {
+    fn of(mut from: ChildStderr) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let (alive, end) = std::sync::mpsc::channel();
+        let keep = Arc::clone(&kept);
+        let reader = std::thread::Builder::new().name("far complaints".into());
+        // Without a thread nothing is known of them.
+        let _ = reader.spawn(move || {
+            let _alive: std::sync::mpsc::Sender<()> = alive;
+            let mut piece = [0; 1024];
+            while let Ok(n @ 1..) = from.read(&mut piece) {
+                let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&piece[..n]);
+                let surplus = kept.len().saturating_sub(MOST_COMPLAINTS);
+                kept.drain(..surplus);
+            }
+        });
+        Self { kept, end }
+    }
+
+    /// After the command's end.
+    fn so_far(self) -> Vec<u8> {
+        let _ = self.end.recv_timeout(LAST_WORDS);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *kept)
+    }
 }
 
 fn ended_words(status: Option<ExitStatus>, complaint: &[u8]) -> String {
