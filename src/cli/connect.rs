@@ -53,27 +53,9 @@ enum Seen {
 
 /// A connection that needs no more questions.
 pub fn prepare(target: Target, interval: Millis, args: &FarArgs, may: May) -> Result<Connection> {
-    let mut shared = None;
-    if let Target::Ssh(ssh) = &target {
-        shared = share(ssh);
-        if let Seen::None(machine) = look_at(ssh, shared.as_ref())? {
-            let is_wanted = args.push || (!args.no_push && wants_copy(ssh));
-            if !is_wanted {
-                bail!(
-                    "there is no gputop on {0}: install it there, or `gputop --push {0}` copies this one",
-                    ssh.host
-                );
-            }
-            push(ssh, shared.as_ref(), &machine)?;
-        }
-    }
-    Ok(Connection {
-        target,
-        interval,
-        allow_signals: may.signals,
-        allow_probe: may.probe,
-        shared,
-    })
+    let connection = connection(target, interval, may);
+    settle(&connection, args)?;
+    Ok(connection)
 }
 
 /// As [`prepare`] for each. One that cannot be reached keeps its place: the others are watched meanwhile, and it is tried
@@ -84,46 +66,65 @@ pub fn prepare_all(
     args: &FarArgs,
     may: May,
 ) -> Vec<Connection> {
-    let is_quiet: Vec<bool> = std::thread::scope(|scope| {
-        let looks = targets.iter().map(|target| {
-            scope.spawn(move || match target {
-                Target::Ssh(ssh) => has_agent(ssh),
-                Target::Via(_) => true,
+    let looked_at = std::thread::scope(|scope| {
+        let looks = targets.into_iter().map(|target| {
+            scope.spawn(move || {
+                let connection = connection(target, interval, may);
+                let has_agent = has_agent(&connection);
+                (connection, has_agent)
             })
         });
         let looks: Vec<_> = looks.collect();
-        looks
-            .into_iter()
-            .map(|look| look.join().unwrap_or(false))
-            .collect()
+        let looks = looks.into_iter().filter_map(|look| look.join().ok());
+        looks.collect::<Vec<_>>()
     });
-    let of_each = targets.into_iter().zip(is_quiet);
-    of_each
-        .map(|(target, is_quiet)| {
-            let plain = |target: &Target| Connection {
-                target: target.clone(),
-                interval,
-                allow_signals: may.signals,
-                allow_probe: may.probe,
-                shared: match target {
-                    Target::Ssh(ssh) => share(ssh),
-                    Target::Via(_) => None,
-                },
-            };
-            if is_quiet {
-                return plain(&target);
-            }
-            prepare(target.clone(), interval, args, may).unwrap_or_else(|why| {
-                say(&format!("gputop: {why}\n"));
-                plain(&target)
-            })
-        })
-        .collect()
+    for (connection, has_agent) in &looked_at {
+        if !has_agent && let Err(why) = settle(connection, args) {
+            say(&format!("gputop: {why}\n"));
+        }
+    }
+    looked_at.into_iter().map(|(one, _)| one).collect()
+}
+
+fn connection(target: Target, interval: Millis, may: May) -> Connection {
+    let shared = match &target {
+        Target::Ssh(ssh) => share(ssh),
+        Target::Via(_) => None,
+    };
+    Connection {
+        target,
+        interval,
+        allow_signals: may.signals,
+        allow_probe: may.probe,
+        shared,
+    }
+}
+
+/// Lets ssh ask what it has to ask, and copies this program where there is none and it is wanted.
+fn settle(connection: &Connection, args: &FarArgs) -> Result<()> {
+    let Target::Ssh(ssh) = &connection.target else {
+        return Ok(());
+    };
+    let shared = connection.shared.as_ref();
+    let Seen::None(machine) = look_at(ssh, shared)? else {
+        return Ok(());
+    };
+    let is_wanted = args.push || (!args.no_push && wants_copy(ssh));
+    if !is_wanted {
+        bail!(
+            "there is no gputop on {0}: install it there, or `gputop --push {0}` copies this one",
+            ssh.host
+        );
+    }
+    push(ssh, shared, &machine)
 }
 
 /// Whether an agent is there and nothing is asked on the way to it.
-fn has_agent(ssh: &Ssh) -> bool {
-    let mut command = ssh.silent(share(ssh).as_ref(), &look());
+fn has_agent(connection: &Connection) -> bool {
+    let Target::Ssh(ssh) = &connection.target else {
+        return true;
+    };
+    let mut command = ssh.silent(connection.shared.as_ref(), &look());
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output();
     output.is_ok_and(|output| seen(&String::from_utf8_lossy(&output.stdout)) == Seen::Agent)
