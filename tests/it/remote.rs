@@ -153,6 +153,9 @@ fn what_a_command_leaves_behind_does_not_keep_its_end_from_being_told() {
          while [ ! -s {written} ]; do sleep 0.01; done; exit 1"
     );
     machine::run(&fake, ["record", &left]).assert_refused(2, "nothing to record: the door is shut");
+    // Told while what was left is still there, and not after its end.
+    let what = format!("/proc/{}/cmdline", pid(&file).unwrap());
+    assert_eq!(std::fs::read(what).unwrap(), b"sleep\x0030\0");
     kill(pid(&file).unwrap(), Signal::SIGKILL).unwrap();
 }
 
