@@ -8,7 +8,7 @@ mod measured;
 mod oom;
 mod stack;
 
-pub use measured::Measured;
+pub use measured::{Holes, Measured, Pins};
 
 use super::card::Card;
 use super::fields::Found;

@@ -32,8 +32,34 @@ pub struct Measured {
     pub hole_lag: Option<Millis>,
     /// The largest that only other streams may use.
     pub largest_hole_elsewhere: Option<Bytes>,
+    /// What the blocks said, read so soon after the failure that they still were the same.
+    pub holes: Option<Holes>,
     /// What other processes on the GPU took in the minute before.
     pub others_grew: Option<Bytes>,
+}
+
+/// The free blocks of the large pool, those of CUDA graphs and MemPools left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holes {
+    pub count: u64,
+    pub bytes: Bytes,
+    /// Of the stream that holds most.
+    pub largest: Bytes,
+    /// Of all other streams, where there are some.
+    pub elsewhere: Option<Bytes>,
+    pub pins: Pins,
+    /// How long after the failure they were read, at most.
+    pub lag: Millis,
+}
+
+/// Segments that are held by live blocks of less than a tenth of their size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pins {
+    pub segments: u64,
+    pub held: Bytes,
+    pub live: Bytes,
 }
 
 /// A rise below this is noise (bytes a minute).
@@ -65,6 +91,10 @@ pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
         name: "largest-hole-small",
         judge: hole,
+    },
+    Evidence {
+        name: "small-blocks-pin",
+        judge: pins,
     },
     Evidence {
         name: "hole-of-other-stream",
@@ -137,6 +167,17 @@ fn others(case: &Case<'_>) -> Finding {
 
 /// The hook measures it at the failure itself; from outside it was read a moment later.
 fn hole(case: &Case<'_>) -> Finding {
+    // Without any text more was wanted than each of them is.
+    let wanted_at_least = wanted(case).or(case.measured.wanted_over);
+    if let Some((holes, wanted)) = case.measured.holes.zip(wanted_at_least)
+        && holes.largest <= wanted
+        && holes.bytes >= wanted
+    {
+        return Finding::For(format!(
+            "the largest of {} free blocks, {} in all, has {}; read up to {} ms after the failure",
+            holes.count, holes.bytes, holes.largest, holes.lag.0
+        ));
+    }
     let Some((hole, wanted)) = case.measured.largest_hole.zip(wanted(case)) else {
         return Finding::Silent;
     };
@@ -154,7 +195,43 @@ fn hole(case: &Case<'_>) -> Finding {
     }
 }
 
+/// What frees a tenth of the segments' bytes gives all of them back.
+fn pins(case: &Case<'_>) -> Finding {
+    let Some(pins) = case.measured.holes.map(|holes| holes.pins) else {
+        return Finding::Silent;
+    };
+    if pins.segments == 0 {
+        return Finding::Against("no segment was nearly empty".into());
+    }
+    let segments = match pins.segments {
+        1 => "a segment".to_owned(),
+        n => format!("{n} segments"),
+    };
+    let what = format!(
+        "{} of live blocks kept {segments} of {} in all",
+        pins.live, pins.held
+    );
+    let wanted = wanted(case).or(case.measured.wanted_over);
+    match wanted.is_some_and(|wanted| pins.held >= wanted) {
+        true => Finding::For(what),
+        false => Finding::Hint(what),
+    }
+}
+
 fn other_stream(case: &Case<'_>) -> Finding {
+    if let Some((holes, wanted)) = case.measured.holes.zip(wanted(case))
+        && let Some(elsewhere) = holes.elsewhere
+        && case.measured.largest_hole_elsewhere.is_none()
+    {
+        return match elsewhere >= wanted && holes.largest < wanted {
+            true => Finding::For(format!(
+                "a free block of {elsewhere} belonged to another stream than most tensors"
+            )),
+            false => Finding::Against(format!(
+                "no other stream had a free block above {elsewhere}"
+            )),
+        };
+    }
     let Some((hole, wanted)) = case.measured.largest_hole_elsewhere.zip(wanted(case)) else {
         return Finding::Silent;
     };

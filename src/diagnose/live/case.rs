@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::group::Group;
-use super::scene;
 use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
+use super::{holes, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::fields::Found;
@@ -151,6 +151,9 @@ impl Case {
         let is_first = self.scene.map.is_none();
         if is_first {
             self.scene().map = Some(scene::map(failed));
+            if let Some(member) = self.members.get_mut(&failed.map.process) {
+                member.take_map(failed);
+            }
         }
         is_first
     }
@@ -483,6 +486,18 @@ impl Case {
 }
 
 impl Member {
+    fn take_map(&mut self, failed: &FailureMap) {
+        let Some((figures, _)) = &mut self.ooms else {
+            return;
+        };
+        let Some(holes) = holes::of(failed, figures) else {
+            return;
+        };
+        figures.largest_hole = Some(figures.largest_hole.unwrap_or_default().max(holes.largest));
+        self.measured.wanted_over = figures.wanted_over();
+        self.measured.holes = Some(holes);
+    }
+
     fn hear(&mut self, event: &HookEvent) {
         if let Some(exception) = event.exception.as_deref().filter(|e| e.r#where != "cell") {
             self.exception = Some(exception.traceback.clone());

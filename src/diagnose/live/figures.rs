@@ -51,13 +51,11 @@ impl Figures {
         let memory = gpu.map(|gpu| &gpu.memory);
         let own = gpu.and_then(|gpu| listed(gpu, process));
         let allocated = stats.allocated.max().min(reserved);
-        // The exception frees what its frames held; what is free then is not what was free before.
-        let is_as_it_was = stats.allocated.last().0 >= allocated.0 - allocated.0 / 50;
         let others = gpu
             .and_then(|gpu| gpu.processes.value())
             .into_iter()
             .flatten();
-        Self {
+        let mut figures = Self {
             ordinal: rose.ordinal,
             total: memory.and_then(|memory| {
                 let kept = memory.reserved.get().unwrap_or_default();
@@ -71,12 +69,22 @@ impl Figures {
                 .map(|vram| moved(vram, true)),
             allocated,
             reserved,
-            largest_hole: stats.largest_free_block.get().filter(|_| is_as_it_was),
+            largest_hole: None,
             others: others
                 .filter(|other| own.is_none_or(|own| own.pid != other.pid))
                 .filter_map(|other| Some((other.pid.0, other.vram.get()?)))
                 .collect(),
+        };
+        if figures.is_still(stats.allocated.last()) {
+            figures.largest_hole = stats.largest_free_block.get();
         }
+        figures
+    }
+
+    /// With this much allocated the pool is as it was at the failure. The exception frees what its frames held; what
+    /// is free then is not what was free before.
+    pub fn is_still(&self, allocated: Bytes) -> bool {
+        allocated.0 >= self.allocated.0 - self.allocated.0 / 50
     }
 
     /// As the hook measured them, where nobody may read the process.

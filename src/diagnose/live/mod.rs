@@ -15,6 +15,7 @@
 mod case;
 mod figures;
 mod group;
+mod holes;
 mod scene;
 #[cfg(test)]
 mod tests;

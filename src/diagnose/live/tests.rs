@@ -9,7 +9,8 @@ use crate::model::gpu::{Gpu, GpuProcess, Memory};
 use crate::model::host::Hello;
 use crate::model::incident::{DetectedBy, Severity, Verdict};
 use crate::model::pool::{
-    Allocator, Block, BlockState, FailureMap, Pool, PoolMap, PoolStats, Pools, Sampled, Segment,
+    Allocator, Block, BlockState, FailureMap, Pool, PoolKind, PoolMap, PoolStats, Pools, Sampled,
+    Segment,
 };
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
@@ -312,6 +313,61 @@ fn fragmentation_is_told_by_measurement_alone() {
     stage.run(60, |_| (11.0, 12.0, 22.9));
     let told = stage.oom(418, 1);
     assert_eq!(told[0].incident.id, "oom-fragmentation");
+}
+
+#[test]
+fn the_blocks_of_the_moment_are_evidence_and_those_of_a_later_one_are_not() {
+    let block = |size, state| Block {
+        size: gib(size),
+        state,
+        ..Block::default()
+    };
+    let segment = |blocks: Vec<Block>| Segment {
+        size: Bytes(blocks.iter().map(|block| block.size.0).sum()),
+        pool: PoolKind::Large,
+        blocks,
+        ..Segment::default()
+    };
+    let told = |live: f64| {
+        let mut stage = Stage::new();
+        stage.run(60, |_| (13.0, 14.1, 22.1));
+        stage.oom(418, 1);
+        stage.says(418, &message("2.50 GiB", "1.06 GiB", "8.00 GiB"));
+        let pinned = || {
+            segment(vec![
+                block(0.2, BlockState::Allocated),
+                block(2.0, BlockState::Free),
+            ])
+        };
+        let mut segments = vec![segment(vec![block(live, BlockState::Allocated)])];
+        segments.extend((0..4).map(|_| pinned()));
+        let failed = FailureMap {
+            since: Mono(stage.now - 20),
+            map: PoolMap {
+                process: key(418),
+                at: Mono(stage.now + 10),
+                exact: true,
+                segments,
+                ..PoolMap::default()
+            },
+        };
+        let last = stage.observer.failure_map(&failed).pop();
+        let last = last.expect("a revision").incident;
+        assert_eq!(last.id, "oom-fragmentation");
+        let causes = last.causes.into_iter();
+        causes.flat_map(|cause| cause.r#for).collect::<Vec<_>>()
+    };
+    let says = told(13.3);
+    for said in [
+        "the largest of 4 free blocks, 8.00 GiB in all, has 2.00 GiB; read up to 30 ms after the failure",
+        "819.20 MiB of live blocks kept 4 segments of 8.80 GiB in all",
+    ] {
+        assert!(says.iter().any(|one| one == said), "{said}: {says:?}");
+    }
+    // A third of what was allocated is gone: these are not the blocks that were there.
+    let says = told(9.0);
+    let of_blocks = |said: &&String| said.contains("free blocks") || said.contains("segments");
+    assert_eq!(says.iter().find(of_blocks), None);
 }
 
 #[test]

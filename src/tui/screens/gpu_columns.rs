@@ -13,10 +13,12 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Percent};
 use crate::tui::app::App;
 use crate::tui::columns::gib;
+use crate::tui::marks;
 use crate::tui::pools;
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, place};
+use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{span_words, sparkline};
 
 /// A GPU or a MIG instance of a frame.
@@ -449,9 +451,9 @@ fn draw_spark(row: &GpuRow, cell: Rect, app: &App, buffer: &mut Buffer) {
     let key = SeriesKey::Gpu(row.gpu().uuid.clone(), GpuMetric::Sm);
     sparkline(
         app.history.series(&key),
-        app.frame.mono,
-        Millis(120_000),
+        TimeAxis::until(app.frame.mono, Millis(120_000)),
         100.0,
+        &marks::of_gpu(app, &row.gpu().uuid),
         cell,
         buffer,
         &app.theme,

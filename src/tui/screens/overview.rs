@@ -28,6 +28,7 @@ use crate::tui::rows::{ProcessRow, RowId};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{put, put_all, put_right};
 use crate::tui::widgets::table::scrolled;
+use crate::tui::widgets::time_axis::TimeAxis;
 use crate::tui::widgets::timeline::{Timeline, sparkline};
 use crate::tui::widgets::timelines::Timelines;
 
@@ -392,9 +393,9 @@ fn draw_host(app: &App, area: Rect, buffer: &mut Buffer) {
         let series = app.history.series(&SeriesKey::Host(HostMetric::Cpu));
         sparkline(
             series,
-            app.frame.mono,
-            Millis(120_000),
+            TimeAxis::until(app.frame.mono, Millis(120_000)),
             100.0,
+            &[],
             spark,
             buffer,
             theme,

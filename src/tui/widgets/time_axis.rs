@@ -34,6 +34,15 @@ pub struct AxisMark {
 }
 
 impl TimeAxis {
+    /// The stretch of `length` before `end`, which is now.
+    pub fn until(end: Mono, length: Millis) -> Self {
+        Self {
+            end,
+            length,
+            past: None,
+        }
+    }
+
     /// The rule under `plot` with its marks and the times of its columns: how long ago, or by the clock when it does
     /// not end now. A time gives way to a mark, the end moves beside it.
     pub fn draw(&self, marks: &[AxisMark], plot: Rect, buffer: &mut Buffer, theme: &Theme) {

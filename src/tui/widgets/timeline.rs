@@ -164,19 +164,23 @@ pub fn columns(
     }
 }
 
-/// One row of columns without labels.
+/// One row of columns without labels, with what happened as letters over them.
 pub fn sparkline(
     series: Option<&Series>,
-    end: Mono,
-    length: Millis,
+    axis: TimeAxis,
     top: f32,
+    marks: &[Mark],
     area: Rect,
     buffer: &mut Buffer,
     theme: &Theme,
 ) {
     if let Some(series) = series {
-        let spans = series.window(end, length, usize::from(area.width));
+        let spans = series.window(axis.end, axis.length, usize::from(area.width));
         columns(&spans, top, Role::Chart, area, buffer, theme);
+    }
+    for mark in marks.iter().filter_map(|mark| mark.on(axis, area)) {
+        let style = theme.style(mark.role);
+        put(buffer, area.x + mark.column, area.y, mark.glyph, 1, style);
     }
 }
 
