@@ -787,6 +787,48 @@ fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
 }
 
 #[test]
+fn the_last_line_of_a_program_that_ended_in_a_pane_is_told() {
+    let fails = r#"{ echo 'Traceback (most recent call last):'; echo 'CUDA error: the last line'; exit 1; }"#;
+    let program =
+        format!(r#"while read line; do test "$line" = fail && {fails}; echo "$line"; done"#);
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("program");
+    fs::write(&script, program).unwrap();
+    let pane = format!("stty -echo; sh {}; exec cat", script.display());
+    let Some(tmux) = Tmux::start(&pane) else {
+        return;
+    };
+    let child = || {
+        let shell = tmux.pid();
+        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        children.ok()?.split_whitespace().next()?.parse().ok()
+    };
+    wait_until("the program", || child().is_some());
+    let pid: u32 = child().unwrap();
+    let key = key_of(pid);
+    let followed = Followed::with(|settings| {
+        settings.tmux_socket = Some(tmux.socket.clone());
+        settings.tmux_folders.clear();
+    });
+    followed.logs.watch(&[key]);
+    wait_until("the pane to be followed", || {
+        tmux.say("step");
+        let view = followed.view(key);
+        view.text.value().is_some_and(|text| text.contains("step"))
+    });
+    tmux.say("fail");
+    wait_until("the end", || !Path::new(&format!("/proc/{pid}")).exists());
+    let ended = Instant::now();
+    followed.logs.ended(key);
+    followed.wait_text("the last line");
+    assert!(
+        ended.elapsed() < Duration::from_millis(1_000),
+        "{:?}",
+        ended.elapsed()
+    );
+}
+
+#[test]
 fn a_tmux_server_that_hangs_costs_nothing_else() {
     let log = tempfile::tempdir().unwrap();
     let folder = log.path().join("tmux-0");

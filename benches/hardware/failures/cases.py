@@ -6,6 +6,7 @@ Plain allocations only, and no setting of a GPU is touched. What a case should b
 import os
 import subprocess
 import sys
+import time
 
 import torch
 
@@ -58,6 +59,28 @@ def leak():
     for _ in range(1000):
         losses.append((weight * 2).exp().sum())
     print(sum(losses))
+
+
+def slow_leak(kept_a_step=0.5, large_at=None):
+    """Steps that come down to where they began, and every step keeps half a GiB more: a minute and more to see it."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(48 * GIB / total)
+    kept, step = [block(4 * GIB)], 0
+    while step < 400:
+        work = [block(2 * GIB) for _ in range(3)]
+        time.sleep(0.7)
+        work.clear()
+        step += 1
+        if kept_a_step:
+            kept.append(block(kept_a_step * GIB))
+        if step == large_at:
+            work = [block(3.5 * GIB) for _ in range(16)]
+    print(len(kept))
+
+
+def one_large_step():
+    """A minute of steps like each other, then a batch that is many times as large."""
+    slow_leak(kept_a_step=0, large_at=85)
 
 
 HOLD = """
@@ -300,13 +323,14 @@ def fork_after_init():
 def nccl_rank(rank):
     import torch.distributed as dist
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29713", RANK=str(rank), WORLD_SIZE="2")
+    os.environ.update(MASTER_ADDR="127.0.0.1", RANK=str(rank), WORLD_SIZE="2")
     dist.init_process_group("nccl", rank=rank, world_size=2)
     dist.all_reduce(torch.ones(1, device="cuda:0"))
     torch.cuda.synchronize()
 
 
 def nccl_duplicate_gpu():
+    os.environ["MASTER_PORT"] = str(20000 + os.getpid() % 10000)
     torch.multiprocessing.spawn(nccl_rank, nprocs=2)
 
 

@@ -43,6 +43,13 @@ impl Body {
         }
     }
 
+    /// What there is to bring is wanted now; a file is read when it is looked at.
+    pub fn hurry(&self) {
+        if let Self::Fed(fed) = self {
+            fed.hurry();
+        }
+    }
+
     /// The number of the line at a place, where lines have numbers that can be told.
     pub fn line_at(&self, offset: u64) -> Option<u64> {
         match self {

@@ -2,7 +2,8 @@
 //! it kept for whoever looks back.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::command::Running;
 use super::tail::News;
@@ -12,40 +13,94 @@ const KEPT: usize = 256 << 10;
 /// What waits to be read; more than that pushes out the oldest.
 const MOST_WAITING: usize = 256 << 10;
 
+/// Captures that are made at once where a program has ended: one for its words, one for the last line, which is held
+/// back until it holds still.
+const AT_THE_END: u8 = 2;
+/// Between those.
+const STILL: Duration = Duration::from_millis(60);
+
 /// Where the thread puts what it brings. It ends when nobody takes it any more.
 #[derive(Debug, Clone)]
-pub struct Mailbox(Weak<Mutex<Waiting>>);
+pub struct Mailbox(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
     text: VecDeque<u8>,
     passed_over: u64,
+    /// Captures that are wanted before their time.
+    hurry: u8,
+    is_closed: bool,
 }
 
 /// Nobody reads the log any more.
 #[derive(Debug)]
 pub struct Unread;
 
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Mailbox {
     pub fn is_read(&self) -> bool {
-        self.0.strong_count() > 0
+        !self.0.waiting().is_closed
     }
 
     pub fn put(&self, text: &[u8]) -> Result<(), Unread> {
-        let waiting = self.0.upgrade().ok_or(Unread)?;
-        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.waiting();
+        if waiting.is_closed {
+            return Err(Unread);
+        }
         waiting.text.extend(text);
         let surplus = waiting.text.len().saturating_sub(MOST_WAITING);
         waiting.text.drain(..surplus);
         waiting.passed_over += surplus as u64;
         Ok(())
     }
+
+    /// Until it is time to ask again: after `pause`, or soon where the reader is in a hurry.
+    pub fn pause(&self, pause: Duration) -> Result<(), Unread> {
+        let until = Instant::now() + pause;
+        let mut waiting = self.0.waiting();
+        while !waiting.is_closed {
+            let now = Instant::now();
+            let left = match waiting.hurry {
+                AT_THE_END.. => Duration::ZERO,
+                1.. => STILL,
+                0 => until.saturating_duration_since(now),
+            };
+            if left.is_zero() {
+                waiting.hurry = waiting.hurry.saturating_sub(1);
+                return Ok(());
+            }
+            let before = waiting.hurry;
+            let waited = self.0.changed.wait_timeout(waiting, left);
+            let timed_out;
+            (waiting, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timed_out.timed_out() && waiting.hurry == before {
+                waiting.hurry = before.saturating_sub(1);
+                return if waiting.is_closed {
+                    Err(Unread)
+                } else {
+                    Ok(())
+                };
+            }
+        }
+        Err(Unread)
+    }
 }
 
 /// The reading end.
 #[derive(Debug)]
 pub struct Fed {
-    waiting: Arc<Mutex<Waiting>>,
+    shared: Arc<Shared>,
     kept: VecDeque<u8>,
     /// How much was read in all.
     offset: u64,
@@ -53,17 +108,30 @@ pub struct Fed {
     _source: Option<Running>,
 }
 
+impl Drop for Fed {
+    fn drop(&mut self) {
+        self.shared.waiting().is_closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
 impl Fed {
     pub fn new(source: Option<Running>) -> (Self, Mailbox) {
-        let waiting = Arc::default();
-        let mailbox = Mailbox(Arc::downgrade(&waiting));
+        let shared: Arc<Shared> = Arc::default();
+        let mailbox = Mailbox(Arc::clone(&shared));
         let fed = Self {
-            waiting,
+            shared,
             kept: VecDeque::new(),
             offset: 0,
             _source: source,
         };
         (fed, mailbox)
+    }
+
+    /// A writer has ended, or failed: what there is to bring is wanted now.
+    pub fn hurry(&self) {
+        self.shared.waiting().hurry = AT_THE_END;
+        self.shared.changed.notify_all();
     }
 
     pub fn offset(&self) -> u64 {
@@ -72,7 +140,7 @@ impl Fed {
 
     pub fn read(&mut self, buffer: &mut Vec<u8>) -> News {
         buffer.clear();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.shared.waiting();
         let (text, passed_over) = (
             std::mem::take(&mut waiting.text),
             std::mem::take(&mut waiting.passed_over),
@@ -124,5 +192,18 @@ mod tests {
         assert_eq!(fed.between(0, 8), b"");
         drop(fed);
         assert!(mailbox.put(b"x").is_err());
+    }
+
+    #[test]
+    fn who_is_in_a_hurry_is_brought_two_captures_at_once_and_then_waits_again() {
+        let (fed, mailbox) = Fed::new(None);
+        let long = Duration::from_secs(3_600);
+        fed.hurry();
+        for _ in 0..AT_THE_END {
+            mailbox.pause(long).expect("it is read");
+        }
+        let waits = std::thread::spawn(move || mailbox.pause(long).is_err());
+        drop(fed);
+        assert!(waits.join().expect("a thread"), "the log was closed");
     }
 }

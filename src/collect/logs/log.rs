@@ -126,6 +126,7 @@ impl Log {
         let due = Mono(now.0 + pause);
         if !self.asked.iter().any(|a| a.key == key && a.why == why) {
             self.asked.push(Asked { key, why, due });
+            self.body.hurry();
         }
     }
 

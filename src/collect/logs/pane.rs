@@ -3,7 +3,7 @@
 //! A pane keeps no log: what is new is what was not there at the last capture. Two captures are laid over each other
 //! by their lines (wrapped ones joined, so that another width changes nothing): the later one begins somewhere inside
 //! the earlier one, and its last lines may have been written over (a progress bar, a prompt). A line that stands at
-//! the end and still changes is held back until it holds still.
+//! the end and still changes is held back until it holds still; after a program's end two captures follow at once.
 //!
 //! Only servers of the user who runs this are asked: a socket is a program's invitation to run commands. A server that
 //! does not answer costs its own thread half a second, every ten.
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::Settings;
 use super::command::answer;
-use super::fed::{Mailbox, Unread};
+use super::fed::Mailbox;
 use crate::model::reading::{Missing, Reason};
 
 const PERIOD: Duration = Duration::from_millis(700);
@@ -145,25 +145,11 @@ impl Pane {
                 // The pane was closed, or its server.
                 Err(_) => return,
             };
-            if wait(mailbox, pause).is_err() {
+            if mailbox.pause(pause).is_err() {
                 return;
             }
         }
     }
-}
-
-/// In short steps, so that the thread ends soon after its log.
-fn wait(mailbox: &Mailbox, pause: Duration) -> Result<(), Unread> {
-    let mut left = pause;
-    while !left.is_zero() {
-        let step = left.min(PERIOD);
-        std::thread::sleep(step);
-        left -= step;
-        if !mailbox.is_read() {
-            return Err(Unread);
-        }
-    }
-    Ok(())
 }
 
 /// The sockets of this user's servers.
