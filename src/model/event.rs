@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::gpu::HealthState;
+use super::gpu::{GpuProcess, HealthState, Memory};
 use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
@@ -46,6 +46,8 @@ pub enum Observation {
     Xid(Xid),
     /// PyTorch's `num_ooms` of a process rose.
     Ooms(Box<OomsRose>),
+    /// The GPU of such a failure, read because of it.
+    GpuAtOom(Box<GpuAtOom>),
     /// A log line matched a signature.
     Log(Box<LogExcerpt>),
     /// The Python hook reported.
@@ -126,6 +128,17 @@ pub struct OomsRose {
     pub since: Mono,
     /// The pool in the sample that saw it, with the least and the greatest since the frame before.
     pub stats: PoolStats,
+}
+
+/// Who held a GPU right after an allocation on it failed; a frame may be a whole interval older.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuAtOom {
+    pub memory: Memory,
+    /// Those that hold most.
+    pub processes: Reading<Vec<GpuProcess>>,
+    /// How long after the failure was seen it was read.
+    pub lag: Millis,
 }
 
 /// Text that a process wrote after it was first seen on a GPU, from a log that was found by itself or named.

@@ -8,6 +8,7 @@
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
 
+mod at_oom;
 mod devices;
 mod kernel;
 mod remembered;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use self::at_oom::AtOom;
 use self::kernel::{Kernel, KernelOrder};
 use self::remembered::Remembered;
 use self::unattributed::{Known, explain, is_worth_a_look};
@@ -220,6 +222,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         leftovers: None,
         remembered: Remembered::default(),
         awaited: Vec::new(),
+        at_oom: AtOom::default(),
         focus: None,
         leave: options.leave,
         proc_root: options.proc_root,
@@ -306,6 +309,7 @@ struct Agent {
     details: Sender<ProcessKey>,
     probes: Sender<(Wish, Frame)>,
     workers: BTreeMap<u32, Sender<Order>>,
+    at_oom: AtOom,
     gpus: BTreeMap<u32, Gpu>,
     driver: Option<Driver>,
     host: Option<Host>,
@@ -454,6 +458,10 @@ impl Agent {
             || (before.is_none() && gpu.health.state == HealthState::Lost)
         {
             self.announce_health(&gpu.uuid, &gpu.health);
+        }
+        for (process, there) in self.at_oom.answers(&gpu) {
+            let there = Observation::GpuAtOom(Box::new(there));
+            self.announce(Some(process), Some(gpu.uuid.clone()), there);
         }
         self.gpus.insert(gpu.index, gpu);
     }
@@ -866,7 +874,19 @@ impl Agent {
             since: rise.since,
             stats: rise.stats,
         };
+        self.ask_for_gpu(rise.process, gpu.as_ref());
         self.announce(Some(rise.process), gpu, Observation::Ooms(Box::new(rose)));
+    }
+
+    /// What is there now, before who failed lets go of it.
+    fn ask_for_gpu(&mut self, process: ProcessKey, gpu: Option<&GpuUuid>) {
+        let known = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
+        let worker = known.and_then(|known| Some((known, self.workers.get(&known.index)?)));
+        if let Some((known, worker)) = worker
+            && worker.send(Order::Now).is_ok()
+        {
+            self.at_oom.ask(process, known.uuid.clone(), now_mono());
+        }
     }
 
     /// The sooner it is read, the less of what failed is taken apart.

@@ -27,6 +27,8 @@ pub enum Order {
     /// The GPU's own screen is open: its dear figures are wanted.
     Focus(bool),
     Interval(Millis),
+    /// An allocation failed: what is there is wanted before the tick.
+    Now,
 }
 
 /// Starts the worker of one GPU. It ends when the other end of `orders` is dropped.
@@ -148,8 +150,8 @@ impl Worker {
             let left = (now / interval + 1) * interval - now;
             match self.wait(Duration::from_millis(left))? {
                 Waited::Whole => return Ok(()),
-                // A screen was opened: it should not stay empty until the next tick.
-                Waited::Focused => return Ok(()),
+                // A screen was opened, which should not stay empty until the next tick; or somebody asked.
+                Waited::Wanted => return Ok(()),
                 Waited::Changed => {}
             }
         }
@@ -166,18 +168,19 @@ impl Worker {
             Ok(Order::Focus(focused)) => {
                 self.focused = focused;
                 Ok(if focused {
-                    Waited::Focused
+                    Waited::Wanted
                 } else {
                     Waited::Changed
                 })
             }
+            Ok(Order::Now) => Ok(Waited::Wanted),
         }
     }
 }
 
 enum Waited {
     Whole,
-    Focused,
+    Wanted,
     Changed,
 }
 

@@ -49,6 +49,10 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &Found) -> Cause
     let is_only_hinted = speaks_for.is_empty() && !hints.is_empty();
     speaks_for.append(&mut hints);
     let verdict = match (speaks_for.is_empty(), speaks_against.is_empty()) {
+        // A hint takes nothing from what is likely anyway.
+        _ if is_only_hinted && (rule.prior, speaks_against.is_empty()) == (Prior::Likely, true) => {
+            Verdict::Likely
+        }
         _ if is_only_hinted => Verdict::Possible,
         (false, true) => Verdict::Likely,
         (false, false) => Verdict::Possible,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::group::Group;
+use super::stray::{STRAY, is_of_programs};
 use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
 use super::{holes, scene};
 use crate::diagnose::catalogue::Catalogue;
@@ -15,7 +16,7 @@ use crate::diagnose::heard::{Heard, NAME, name_source};
 use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
 use crate::diagnose::traceback::Frame;
-use crate::model::event::{Event, Exit, HookEvent, LogExcerpt, Observation, Xid};
+use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, Xid};
 use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::pool::FailureMap;
@@ -158,6 +159,15 @@ impl Case {
         is_first
     }
 
+    pub fn see_gpu(&mut self, process: ProcessKey, there: &GpuAtOom) {
+        if let Some(member) = self.members.get_mut(&process)
+            && let Some((figures, _)) = &mut member.ooms
+        {
+            figures.see(process, there);
+            member.measured.wanted_over = figures.wanted_over();
+        }
+    }
+
     pub fn has_oom_of(&self, process: ProcessKey) -> bool {
         self.members
             .get(&process)
@@ -172,11 +182,55 @@ impl Case {
         is_rank && is_other && told.is_some_and(|t| t.incident.severity == Severity::Fatal)
     }
 
-    /// The time has come to say that the process survived it.
+    /// The time has come to say that the process survived it, or that nobody came whose Xid it is.
     pub fn settles(&mut self, now: Mono) -> bool {
+        let is_nobodys = self.told.is_none() && self.is_stray() && !self.waits(now);
         let is_due = !self.is_settled && now.since(self.last) > TOGETHER;
         self.is_settled |= is_due;
-        is_due && self.told.is_some()
+        is_nobodys || (is_due && self.told.is_some())
+    }
+
+    /// Xids of a GPU that name no process.
+    pub fn is_stray(&self) -> bool {
+        matches!(self.group, Group::Gpu(_)) && self.members.is_empty() && !self.xids.is_empty()
+    }
+
+    /// Whose they are may still be told.
+    pub fn waits(&self, now: Mono) -> bool {
+        self.is_stray()
+            && now.since(self.key.first) < STRAY
+            && self
+                .xids
+                .iter()
+                .all(|(_, _, xid)| is_of_programs(xid.number))
+    }
+
+    pub fn has_xid(&self, number: u64, gpu: Option<&GpuUuid>) -> bool {
+        let is_it =
+            |(_, at, xid): &(_, Option<GpuUuid>, Xid)| xid.number == number && at.as_ref() == gpu;
+        self.xids.iter().any(is_it)
+    }
+
+    /// Of a stray: the GPU.
+    pub fn gpu(&self) -> Option<&GpuUuid> {
+        self.key.gpu.as_ref()
+    }
+
+    pub fn shares_xid(&self, other: &Self, gpu: &GpuUuid) -> bool {
+        let mut own = self.xids.iter();
+        own.any(|(_, _, xid)| other.has_xid(xid.number, Some(gpu)))
+    }
+
+    /// A kernel of one of its processes went wrong on the GPU.
+    pub fn is_fault(&self) -> bool {
+        let told = self.told.as_ref().map(|told| told.incident.family.as_str());
+        told.is_some_and(|family| ["launch", "assert"].contains(&family))
+            || self.xids.iter().any(|(process, _, _)| process.is_some())
+    }
+
+    /// The Xids of `stray` are its own; they came before.
+    pub fn take_xids(&mut self, stray: Self) {
+        self.xids.splice(..0, stray.xids);
     }
 
     pub fn is_over(&self, now: Mono) -> bool {
@@ -455,8 +509,13 @@ impl Case {
         if incident.family != "oom" || failed().next().is_none() {
             return incident.severity;
         }
-        if failed().any(|member| member.exit.is_some()) {
+        let ends = || failed().filter_map(|member| member.exit.as_ref());
+        if ends().any(|exit| exit.status.get() != Some(0)) {
             return Severity::Fatal;
+        }
+        // It came to its end as if nothing had been.
+        if ends().next().is_some() {
+            return Severity::Caught;
         }
         let is_said = self.members.values().any(|m| !m.texts.is_empty());
         // What was said is believed until the process has had the time to end and lives.

@@ -1,13 +1,14 @@
 //! The figures that PyTorch's message would hold, for a failed allocation of which no text is known.
 //!
 //! The statistics are those of the sample that saw `num_ooms` rise, up to 50 ms after the failure; the driver's are
-//! those of the last frame, moved by what the pool has taken or given back since. What was wanted is not known from
+//! those of the last frame, moved by what the pool has taken or given back since, until the GPU was read because of
+//! the failure. What was wanted is not known from
 //! outside, only that it was more than what would have been there: the driver's free memory, and the largest free
 //! block of the cache.
 
 use crate::diagnose::fields::Found;
-use crate::model::event::{HookGauge, HookOom, OomsRose};
-use crate::model::gpu::Gpu;
+use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
+use crate::model::gpu::{Gpu, GpuProcess, Memory};
 use crate::model::place::listed;
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
@@ -57,10 +58,7 @@ impl Figures {
             .flatten();
         let mut figures = Self {
             ordinal: rose.ordinal,
-            total: memory.and_then(|memory| {
-                let kept = memory.reserved.get().unwrap_or_default();
-                Some(Bytes(memory.total.get()?.0.saturating_sub(kept.0)))
-            }),
+            total: memory.and_then(total),
             free: memory
                 .and_then(|memory| memory.free.get())
                 .map(|free| moved(free, false)),
@@ -70,15 +68,26 @@ impl Figures {
             allocated,
             reserved,
             largest_hole: None,
-            others: others
-                .filter(|other| own.is_none_or(|own| own.pid != other.pid))
-                .filter_map(|other| Some((other.pid.0, other.vram.get()?)))
-                .collect(),
+            others: held(others.filter(|other| own.is_none_or(|own| own.pid != other.pid))),
         };
         if figures.is_still(stats.allocated.last()) {
             figures.largest_hole = stats.largest_free_block.get();
         }
         figures
+    }
+
+    /// What the driver said because of the failure, nearer to it than the last frame.
+    pub fn see(&mut self, process: ProcessKey, there: &GpuAtOom) {
+        self.total = total(&there.memory).or(self.total);
+        self.free = there.memory.free.get().or(self.free);
+        let list = || there.processes.value().into_iter().flatten();
+        // Where the driver counts processes otherwise, its own would stand among the others.
+        let is_own =
+            |listed: &&GpuProcess| listed.process == Some(process) || listed.pid == process.pid;
+        if let Some(own) = list().find(is_own) {
+            self.process = own.vram.get().or(self.process);
+            self.others = held(list().filter(|listed| !is_own(listed)));
+        }
     }
 
     /// With this much allocated the pool is as it was at the failure. The exception frees what its frames held; what
@@ -133,4 +142,16 @@ impl Figures {
         }
         found
     }
+}
+
+/// CUDA's.
+fn total(memory: &Memory) -> Option<Bytes> {
+    let kept = memory.reserved.get().unwrap_or_default();
+    Some(Bytes(memory.total.get()?.0.saturating_sub(kept.0)))
+}
+
+fn held<'a>(processes: impl Iterator<Item = &'a GpuProcess>) -> Vec<(u32, Bytes)> {
+    processes
+        .filter_map(|process| Some((process.pid.0, process.vram.get()?)))
+        .collect()
 }

@@ -17,6 +17,7 @@ mod figures;
 mod group;
 mod holes;
 mod scene;
+mod stray;
 #[cfg(test)]
 mod tests;
 mod track;
@@ -28,7 +29,7 @@ use self::case::Case;
 use self::group::Group;
 use self::track::Tracks;
 use super::catalogue::Catalogue;
-use crate::model::event::{Event, Observation};
+use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::incident::Incident;
@@ -181,7 +182,18 @@ impl Observer {
         }
     }
 
+    /// The GPU of such an allocation, read because of it.
+    fn gpu_at_oom(&mut self, event: &Event, there: &GpuAtOom) -> Option<Revision> {
+        let process = event.process?;
+        let index = self.failed(process, event.mono)?;
+        self.cases[index].see_gpu(process, there);
+        self.judge(index)
+    }
+
     pub fn event(&mut self, event: &Event) -> Vec<Revision> {
+        if let Observation::GpuAtOom(there) = &event.observation {
+            return self.gpu_at_oom(event, there).into_iter().collect();
+        }
         // A log that ranks share stands for all of them.
         let first = match &event.observation {
             Observation::Log(excerpt) if event.process.is_none() => excerpt.writers.first(),
@@ -196,10 +208,12 @@ impl Observer {
         }
         self.now = self.now.max(event.mono);
         let index = match &event.observation {
-            Observation::Ooms(_)
-            | Observation::Log(_)
-            | Observation::Xid(_)
-            | Observation::Hook(_) => Some(self.case_of(event)),
+            Observation::Xid(xid) => self
+                .owner_of(event, xid)
+                .or_else(|| Some(self.case_of(event))),
+            Observation::Ooms(_) | Observation::Log(_) | Observation::Hook(_) => {
+                Some(self.case_of(event))
+            }
             Observation::Exit(exit) => {
                 if let (Some(key), Some(last)) = (event.process, &exit.last) {
                     self.known.entry(key).or_insert_with(|| (**last).clone());
@@ -216,7 +230,11 @@ impl Observer {
             .map(|process| self.tracks.measured(process, event));
         self.set_scene(index, event);
         self.cases[index].add(event, measured);
-        self.judge(index).into_iter().collect()
+        let told = self.judge(index);
+        match self.claim(index) {
+            (index, true) => self.judge(index).into_iter().collect(),
+            _ => told.into_iter().collect(),
+        }
     }
 
     /// The open case that an observation belongs to; otherwise a new one.
@@ -279,6 +297,9 @@ impl Observer {
     }
 
     fn judge(&mut self, index: usize) -> Option<Revision> {
+        if self.cases[index].waits(self.now) {
+            return None;
+        }
         let gpus = self.tracks.gpus();
         // Cards cost memory and a few milliseconds: only who needs them has them.
         let catalogue = Catalogue::embedded();

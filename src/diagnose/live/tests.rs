@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CaseKey, Observer, Revision};
-use crate::model::event::{Event, Exit, LogExcerpt, Observation, OomsRose, Xid};
+use crate::model::event::{Event, Exit, GpuAtOom, LogExcerpt, Observation, OomsRose, Xid};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
 use crate::model::host::Hello;
@@ -274,6 +274,21 @@ fn an_oom_without_any_text_is_told_at_once_and_settles_as_caught() {
 }
 
 #[test]
+fn one_that_the_program_swallowed_is_caught_though_it_ended_soon_after() {
+    let mut stage = Stage::new();
+    stage.train(30);
+    stage.oom(418, 1);
+    let ended = Exit {
+        status: 0.into(),
+        ..Exit::default()
+    };
+    stage.event(Some(418), Observation::Exit(ended));
+    stage.pids.clear();
+    stage.train(8);
+    assert_eq!(stage.last().incident.severity, Severity::Caught);
+}
+
+#[test]
 fn one_that_ends_the_process_is_fatal_and_the_same_incident() {
     let mut stage = Stage::new();
     stage.train(60);
@@ -389,6 +404,33 @@ fn another_process_is_told_by_measurement_alone() {
     let told = stage.oom(418, 1);
     assert_eq!(told[0].incident.id, "oom-other-process");
     assert_eq!(told[0].incident.fields.other_processes[0].pid, Pid(1771));
+}
+
+#[test]
+fn another_process_that_took_it_since_the_last_frame_is_seen() {
+    let mut stage = Stage::new();
+    stage.run(60, |_| (5.0, 7.5, 8.0));
+    stage.oom(418, 1);
+    assert_eq!(stage.last().incident.id, "oom-capacity");
+    let listed = |pid, bytes: Bytes| GpuProcess {
+        pid: Pid(pid),
+        vram: bytes.into(),
+        ..GpuProcess::default()
+    };
+    let there = GpuAtOom {
+        memory: Memory {
+            total: gib(24.0).into(),
+            free: gib(0.5).into(),
+            ..Memory::default()
+        },
+        processes: vec![listed(418, gib(8.5)), listed(1771, gib(15.0))].into(),
+        ..GpuAtOom::default()
+    };
+    stage.event(Some(418), Observation::GpuAtOom(Box::new(there)));
+    let incident = &stage.last().incident;
+    assert_eq!(incident.id, "oom-other-process");
+    assert_eq!(incident.fields.other_processes[0].pid, Pid(1771));
+    assert_eq!(stage.keys().len(), 1);
 }
 
 #[test]
@@ -527,6 +569,62 @@ fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come()
     let last = stage.last();
     assert_eq!(last.incident.fields.pci_bus.as_deref(), Some("0000:3b:00"));
     assert_eq!((stage.keys().len(), last.incident.count), (1, 1));
+}
+
+fn kernel_line(words: &str) -> Observation {
+    Observation::Xid(Xid {
+        number: 13,
+        text: format!("NVRM: Xid (PCI:0000:3b:00): 13, {words}").into(),
+        ..Xid::default()
+    })
+}
+
+const STRAY_LINE: &str = "Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0): Misaligned Address";
+const OWN_LINE: &str = "pid=418, name=python3, Graphics Exception: channel 0x00000008";
+
+#[test]
+fn an_xids_line_without_a_process_is_of_whom_the_next_line_names() {
+    let mut stage = Stage::new();
+    stage.train(10);
+    assert_eq!(stage.event(None, kernel_line(STRAY_LINE)), []);
+    stage.event(Some(418), kernel_line(OWN_LINE));
+    stage.train(10);
+    assert_eq!(stage.keys().len(), 1);
+    assert_eq!(stage.last().processes, [key(418)]);
+    let exception = stage.last().incident.fields.more.get("exception").cloned();
+    assert_eq!(exception, Some("Misaligned Address".into()));
+}
+
+#[test]
+fn an_xids_line_without_a_process_is_of_whose_kernel_went_wrong_there() {
+    let fault = "torch.AcceleratorError: CUDA error: misaligned address\n";
+    for is_first in [true, false] {
+        let mut stage = Stage::new();
+        stage.train(10);
+        if is_first {
+            stage.event(None, kernel_line(STRAY_LINE));
+        }
+        stage.says(418, fault);
+        if !is_first {
+            stage.event(None, kernel_line(STRAY_LINE));
+        }
+        stage.train(10);
+        assert_eq!(stage.keys().len(), 1, "{:?}", stage.told);
+        assert_eq!(stage.last().incident.id, "cuda-misaligned-716");
+    }
+}
+
+#[test]
+fn an_xid_that_nobody_claims_is_told_of_its_gpu() {
+    let mut stage = Stage::new();
+    stage.train(10);
+    stage.event(None, kernel_line(STRAY_LINE));
+    stage.train(1);
+    assert_eq!(stage.told, []);
+    stage.train(3);
+    assert_eq!(stage.keys().len(), 1);
+    assert_eq!(stage.last().incident.id, "xid-13-sm-exception");
+    assert_eq!(stage.last().processes, []);
 }
 
 fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
