@@ -940,6 +940,7 @@ impl Model {
                 (false, true) => PoolKind::Small,
                 (false, false) => PoolKind::Large,
             },
+            pool_id: pool.owner.is_private().then_some(pool.owner),
             stream: first.stream,
             expandable: first.range != NONE,
             blocks,

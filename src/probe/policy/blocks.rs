@@ -164,6 +164,7 @@ impl Blocks {
             address,
             size: Bytes(size),
             pool,
+            pool_id: None,
             stream: 0,
             expandable,
             blocks: self

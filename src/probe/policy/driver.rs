@@ -167,6 +167,7 @@ fn laid_out(stretches: &[(u64, u64)], live: &Live) -> Vec<Segment> {
             address: from,
             size: Bytes(to - from),
             pool: PoolKind::Large,
+            pool_id: None,
             stream: 0,
             expandable: false,
             blocks,
