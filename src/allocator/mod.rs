@@ -11,6 +11,7 @@ mod driver;
 pub mod fits;
 pub mod fragmentation;
 pub mod model;
+pub mod remedies;
 pub mod rules;
 pub mod trace;
 pub mod warnings;
