@@ -4,7 +4,7 @@ Three training scripts run under PyTorch's default settings with their allocatio
 that what each would reserve at most under other settings; then each runs under them. So does a run that fails for
 fragmentation under a memory limit: what would save it by the model, and whether it does. At last a real card is filled
 until the run fails, with its explanation (saved.py). The last lines are the verdicts; exit 1 where a run fits that was
-said to fail or the other way round, or a peak is further off than `NEAR`. FOLDER keeps the recordings.
+said to fail or the other way round, or a peak is further off than `NEAR`. FOLDER keeps what saved.py says.
 """
 
 import json
@@ -62,8 +62,8 @@ def compare(script, setting, said, is_so):
     return abs(off), same
 
 
-def main(gputop, folder):
-    os.makedirs(folder, exist_ok=True)
+def main(gputop, kept):
+    folder = tempfile.mkdtemp()
     recorders = {script: start(script, "", folder, f"{folder}/{script}.pickle") for script in SCRIPTS}
     recorded = {script: told(process) for script, process in recorders.items()}
     runs = {(script, setting): start(script, setting, folder) for script in SCRIPTS for setting in SETTINGS}
@@ -72,12 +72,10 @@ def main(gputop, folder):
     for script in SCRIPTS:
         settings = predicted(gputop, f"{folder}/{script}.pickle", recorded[script]["torch"])
         compared += [compare(script, conf, said, measured[script, conf]) for conf, said in zip(SETTINGS, settings)]
-    with open(f"{folder}/measured.json", "w") as file:
-        json.dump([[*key, value] for key, value in measured.items()], file)
     worst, wrong = max(off for off, _ in compared), sum(not same for _, same in compared)
     is_right = wrong == 0 and worst <= NEAR
     print(f"{'AS FORETOLD' if is_right else 'NOT AS FORETOLD'}: {len(compared) - wrong} of {len(compared)} fit or fail as said; the furthest peak is {worst:.2f} % off")
-    is_saved = saved.verdict(gputop, f"{folder}/saved")
+    is_saved = saved.verdict(gputop, kept)
     return is_right and is_saved
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 FRAGMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "story", "fragment.py")
 GIB = 1 << 30
@@ -59,7 +60,7 @@ def main(gputop, folder, seconds, gpu):
     os.makedirs(folder, exist_ok=True)
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES=gpu, PYTHONUNBUFFERED="1")
     environment = {name: value for name, value in environment.items() if not name.endswith("_ALLOC_CONF")}
-    environment.setdefault("XDG_STATE_HOME", f"{folder}/state")
+    environment.setdefault("XDG_STATE_HOME", tempfile.mkdtemp())
     program = [sys.executable, FRAGMENT, "0", seconds]
     failed, saved = f"{folder}/failed.log", f"{folder}/saved.log"
     code = run([gputop, "run", "--trace-allocs", *program], environment, failed, f"{folder}/explanation.txt")
