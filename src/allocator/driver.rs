@@ -1,4 +1,5 @@
-//! The driver's side of the [`model`](super::model): so much memory, and addresses.
+//! The driver's side of the [`model`](super::model): a [`Driver`], which for a replay is [`Simulated`], so much memory and
+//! addresses, and for the probe a real card.
 //!
 //! Addresses decide only between free blocks of the same size (up to torch 2.11: [`Ties`](super::rules::Ties)), and
 //! there they do: `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, where many blocks
@@ -16,8 +17,24 @@ use super::GRANULE;
 const END_OF_ALLOCATIONS: u64 = 0x7a20_0000_0000;
 const FIRST_RESERVATION: u64 = 0x6000_0000_0000;
 
+/// Where the model's memory comes from.
+pub trait Driver {
+    /// Bytes that it could still give.
+    fn free(&self) -> u64;
+    /// `cudaMalloc`: an address, or `None` where it has not so much.
+    fn alloc(&mut self, size: u64) -> Option<u64>;
+    /// `cudaFree`.
+    fn free_segment(&mut self, address: u64, size: u64);
+    /// Address space in whole pages, somewhat more than there is memory; its start and size.
+    fn reserve(&mut self, page: u64) -> Option<(u64, u64)>;
+    /// Memory for whole pages of reserved addresses: all of it or none.
+    fn map(&mut self, address: u64, size: u64, page: u64) -> bool;
+    fn unmap(&mut self, address: u64, size: u64, page: u64);
+}
+
+/// A driver made of numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Driver {
+pub struct Simulated {
     /// Of the whole card: address space is reserved for so much and an eighth more.
     card: u64,
     available: u64,
@@ -29,7 +46,7 @@ pub(super) struct Driver {
     returned: BTreeSet<(u64, u64)>,
 }
 
-impl Driver {
+impl Simulated {
     pub(super) fn new(card: u64, available: u64) -> Self {
         Self {
             card,
@@ -41,13 +58,26 @@ impl Driver {
         }
     }
 
-    pub(super) fn free(&self) -> u64 {
+    fn take(&mut self, size: u64) -> bool {
+        let fits = size <= self.free();
+        if fits {
+            self.used += size;
+        }
+        fits
+    }
+
+    fn put_back(&mut self, size: u64) {
+        self.used -= size;
+    }
+}
+
+impl Driver for Simulated {
+    fn free(&self) -> u64 {
         self.available.saturating_sub(self.used)
     }
 
-    /// `cudaMalloc`.
-    pub(super) fn alloc(&mut self, size: u64) -> Option<u64> {
-        if !self.map(size) {
+    fn alloc(&mut self, size: u64) -> Option<u64> {
+        if !self.take(size) {
             return None;
         }
         let again = self
@@ -66,14 +96,12 @@ impl Driver {
         Some(self.end)
     }
 
-    /// `cudaFree`.
-    pub(super) fn free_segment(&mut self, address: u64, size: u64) {
-        self.unmap(size);
+    fn free_segment(&mut self, address: u64, size: u64) {
+        self.put_back(size);
         self.returned.insert((size, address));
     }
 
-    /// Address space in whole pages; its start and size.
-    pub(super) fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
+    fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
         let size = self
             .card
             .checked_add(self.card / 8)?
@@ -85,17 +113,12 @@ impl Driver {
         Some((address, size))
     }
 
-    /// Memory for pages: all of it or none.
-    pub(super) fn map(&mut self, size: u64) -> bool {
-        let fits = size <= self.free();
-        if fits {
-            self.used += size;
-        }
-        fits
+    fn map(&mut self, _address: u64, size: u64, _page: u64) -> bool {
+        self.take(size)
     }
 
-    pub(super) fn unmap(&mut self, size: u64) {
-        self.used -= size;
+    fn unmap(&mut self, _address: u64, size: u64, _page: u64) {
+        self.put_back(size);
     }
 }
 
@@ -107,7 +130,7 @@ mod tests {
 
     #[test]
     fn addresses_go_down_and_the_highest_that_came_back_is_handed_out_first() {
-        let mut driver = Driver::new(100 * MIB, 100 * MIB);
+        let mut driver = Simulated::new(100 * MIB, 100 * MIB);
         let mut alloc = |size| driver.alloc(size * MIB).expect("room");
         let (first, small, last) = (alloc(20), alloc(3), alloc(20));
         assert_eq!(first + 20 * MIB, END_OF_ALLOCATIONS);

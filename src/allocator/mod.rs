@@ -7,7 +7,7 @@
 //! and 2.12; where versions differ the place says so.
 
 pub mod config;
-mod driver;
+pub mod driver;
 pub mod fits;
 pub mod fragmentation;
 pub mod model;

@@ -8,6 +8,10 @@ use proptest::prelude::*;
 use super::device::{Device, DeviceError, GRANULE};
 use super::pattern::{Pattern, Wanted, of_map, synthetic};
 use super::*;
+use crate::allocator::config::Config;
+use crate::allocator::model::Model;
+use crate::allocator::rules::{NEWEST, Rules};
+use crate::allocator::trace::{Op, PoolId};
 use crate::model::pool::{Block, BlockState, PoolKind, Segment};
 use crate::model::probe::{POLICIES, PatternRun, Policy};
 use crate::model::units::{Bytes, GpuUuid};
@@ -82,6 +86,8 @@ struct Numbers {
     pool: BTreeMap<u64, u64>,
     pool_reserved: u64,
     clock: u64,
+    /// How often it still does what it is asked for.
+    patience: Option<u32>,
 }
 
 impl Numbers {
@@ -95,6 +101,10 @@ impl Numbers {
 
     fn take(&mut self, size: u64) -> Result<(), DeviceError> {
         let size = size.next_multiple_of(GRANULE);
+        if let Some(patience) = &mut self.patience {
+            let left = patience.checked_sub(1);
+            *patience = left.ok_or_else(|| DeviceError::Failed("the card fell off".into()))?;
+        }
         if self.held + size > self.size {
             return Err(DeviceError::OutOfMemory);
         }
@@ -312,7 +322,55 @@ fn the_synthetic_pattern_fits_every_arena() {
     }
 }
 
+#[test]
+fn a_card_that_fails_is_told_and_gets_everything_back() {
+    // Segments of their own, or two pages of 20 MiB each.
+    let requests = [(40 * MIB, 0); 4];
+    for &policy in POLICIES {
+        let mut card = Numbers::new(1 << 34);
+        card.patience = Some(3);
+        let run = policy::run(
+            &mut card,
+            policy,
+            &pattern(&requests),
+            Bytes(1 << 30),
+            u64::MAX,
+        );
+        assert_eq!(run.missing.as_deref(), Some("the card fell off"));
+        assert!(card.is_empty(), "{policy:?} kept something");
+    }
+}
+
 proptest! {
+    /// What the card holds is what the model says of the same requests.
+    #[test]
+    fn pytorchs_policies_are_the_model(
+        requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),
+        arena in 1..300 * MIB,
+    ) {
+        for (policy, conf) in [(Policy::Native, ""), (Policy::Expandable, "expandable_segments:True")] {
+            let run = run(policy, &requests, arena);
+            let config = Config::read(conf, NEWEST).expect("a setting");
+            let mut model = Model::new(Rules::new(NEWEST, &config), Bytes(arena), Bytes(arena));
+            for (at, (size, _)) in (0_u64..).zip(&requests) {
+                for (block, (_, lives)) in (0_u64..at).zip(&requests) {
+                    if *lives > 0 && block + u64::from(*lives) == at {
+                        model.play(&Op::Free { block });
+                        model.play(&Op::FreeCompleted { block });
+                    }
+                }
+                model.alloc(at, Bytes(*size), 0, PoolId::SHARED);
+            }
+            let stats = model.stats();
+            prop_assert_eq!(run.failures, stats.num_ooms);
+            prop_assert_eq!(run.allocated_bytes.0, stats.allocated.current);
+            prop_assert_eq!(run.reserved_bytes.0, stats.reserved.current);
+            prop_assert_eq!(run.reserved_peak_bytes.0, stats.reserved.peak);
+            let map = PoolMap { segments: model.segments(), ..PoolMap::default() };
+            prop_assert_eq!(run.free_histogram, bins(&Fragmentation::of(&map).histogram));
+        }
+    }
+
     #[test]
     fn whatever_is_asked_all_is_given_back_and_the_bins_add_up(
         requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),
