@@ -10,11 +10,12 @@ use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::pool::PoolMap;
 use crate::model::probe::{
-    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Probe, ProcessSide, Wish, least_free,
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProcessSide, Wish,
+    default_headroom, least_free,
 };
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
-use crate::model::units::{Bytes, GpuUuid};
+use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::probe::pattern::{self, Pattern};
 use crate::probe::{Ask, process_side};
 
@@ -28,6 +29,44 @@ pub fn probe(wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
     probe.time = time;
     probe.at = at.into();
     probe
+}
+
+/// Whether a probe would work on a GPU: a child loads the driver and looks at it, creates no context and holds nothing.
+///
+/// # Errors
+/// Why it would not: a clause.
+pub fn outlook(gpu: &GpuUuid, frame: &Frame) -> Result<Outlook, String> {
+    let wish = Wish {
+        gpu: gpu.clone(),
+        ..Wish::default()
+    };
+    let ask = Ask {
+        look: true,
+        limit: Millis(0),
+        locks: None,
+        ..ask(&wish, frame)?
+    };
+    let total = target(gpu, &frame.gpus).and_then(|target| target.memory().total.get());
+    let probe = crate::probe::probe(&ask);
+    if probe.outcome != Outcome::Done {
+        return Err(probe.reason.unwrap_or_else(|| "for no known reason".into()));
+    }
+    let without = probe.patterns.into_iter();
+    Ok(Outlook {
+        headroom: total.map(|total| default_headroom(total, ask.others)),
+        without: without
+            .filter_map(|run| Some((run.policy, run.missing?)))
+            .collect(),
+    })
+}
+
+/// A probe that would work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlook {
+    /// What it would leave free.
+    pub headroom: Option<Bytes>,
+    /// Policies that it could not run, and why.
+    pub without: Vec<(Policy, String)>,
 }
 
 /// A probe that never was, and why.
@@ -123,6 +162,7 @@ fn ask(wish: &Wish, frame: &Frame) -> Result<Ask, String> {
             [] => POLICIES.to_vec(),
             some => some.to_vec(),
         },
+        look: false,
         arena: DEFAULT_ARENA,
         pattern: Pattern::default(),
         locks: runtime::folder("probe"),

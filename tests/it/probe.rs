@@ -575,3 +575,43 @@ fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthe
     assert!(!why.is_empty());
     assert_eq!(probe["patterns"][0]["source"], "synthetic");
 }
+
+#[test]
+fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
+    let told = |card: &Card| {
+        let mut doctor = command(&card.nvml, ["doctor", "--json"]);
+        let doctor = doctor.envs(card.envs()).env_remove("CUDA_VISIBLE_DEVICES");
+        let json: Value = serde_json::from_slice(&doctor.output().unwrap().stdout).unwrap();
+        let checks = json["checks"].as_array().unwrap();
+        let check = checks.iter().find(|check| check["name"] == "probe (P)");
+        let check = check.expect("a line on it");
+        assert_eq!(card.holders(), [], "it created a context");
+        let found = check["found"].as_str().unwrap().to_owned();
+        (check["works"] == true, found)
+    };
+    assert_eq!(
+        told(&Card::new("")),
+        (true, "would work here, leaving 1024.00 MiB free".to_owned())
+    );
+    let (works, found) = told(&Card::new("lacks = [102]"));
+    assert!(works);
+    assert!(
+        found.ends_with(
+            "; not expandable segments: driver or GPU have no virtual memory management"
+        ),
+        "{found}"
+    );
+    for (cuda, nvml, why) in [
+        ("compute_mode = 3", "", "the GPU is in exclusive mode"),
+        ("compute_mode = 2", "", "compute mode is prohibited"),
+        ("", "used = 16000000000\n", "are free, and the probe wants"),
+        (
+            "uuid = \"GPU-00000000-0000-4000-8000-000000000001\"",
+            "",
+            "not of this container or job",
+        ),
+    ] {
+        let (works, found) = told(&Card::with(cuda, nvml));
+        assert!(!works && found.contains(why), "{found}");
+    }
+}
