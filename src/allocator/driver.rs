@@ -1,7 +1,7 @@
 //! The driver's side of the [`model`](super::model): a [`Driver`], which for a replay is [`Simulated`], so much memory and
 //! addresses, and for the probe a real card.
 //!
-//! Addresses decide only between free blocks of the same size (up to torch 2.11: [`Ties`](super::rules::Ties)), and
+//! Addresses decide only between free blocks of the same size (up to torch 2.11: `Ties` of the rules), and
 //! there they do: `growing` of benches/hardware/whatif/scripts.py under `roundup_power2_divisions`, where many blocks
 //! are equal, makes the real allocator reserve anything from 296 to 336 MiB, by nothing but the addresses that its
 //! segments get. Where a driver puts them under settings that were not recorded cannot be known; it can be imitated.

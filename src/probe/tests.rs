@@ -6,12 +6,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::device::{Device, DeviceError, GRANULE};
-use super::pattern::{Pattern, Wanted, of_map, synthetic};
+use super::pattern::{Pattern, Wanted, of_map, of_maps, of_trace, synthetic};
 use super::*;
 use crate::allocator::config::Config;
 use crate::allocator::model::Model;
 use crate::allocator::rules::{NEWEST, Rules};
-use crate::allocator::trace::{Op, PoolId};
+use crate::allocator::trace::{Live, Op, PoolId, Trace};
 use crate::model::pool::{Block, BlockState, PoolKind, Segment};
 use crate::model::probe::{POLICIES, PatternRun, Policy};
 use crate::model::units::{Bytes, GpuUuid};
@@ -309,6 +309,123 @@ fn a_pattern_of_a_process_has_its_sizes_and_fits() {
     };
     assert!(serde_json::to_string(&ask).expect("JSON").len() < MOST_ASK);
     assert_eq!(of_map(&PoolMap::default(), "", Bytes::gib(1)).requests, []);
+}
+
+#[test]
+fn a_history_gives_each_request_its_size_and_life() {
+    let alloc = |block, mib| Op::Alloc {
+        block,
+        requested: Bytes::mib(mib),
+        stream: 0,
+        pool: PoolId::SHARED,
+    };
+    let mut trace = Trace {
+        start: vec![Live {
+            block: 9,
+            requested: Bytes::mib(7),
+            stream: 0,
+            pool: PoolId::SHARED,
+        }],
+        ops: vec![
+            alloc(1, 10),
+            alloc(2, 20),
+            Op::Free { block: 1 },
+            alloc(3, 900),
+            alloc(1, 30),
+            Op::Free { block: 9 },
+        ],
+        ..Trace::default()
+    };
+    let lives = |trace: &Trace, arena| {
+        let requests = of_trace(trace, "PID 1, its trace", arena).requests;
+        requests
+            .iter()
+            .map(|w| (w.0 / MIB, w.1))
+            .collect::<Vec<_>>()
+    };
+    // What is larger than half of the arena is left out, and counts for no one's life.
+    assert_eq!(
+        lives(&trace, Bytes::gib(1)),
+        [(7, 4), (10, 2), (20, 0), (30, 0)]
+    );
+    trace
+        .ops
+        .extend((10..2_000).flat_map(|n| [alloc(n, 1), Op::Free { block: n }]));
+    let many = lives(&trace, Bytes::gib(1));
+    assert!(many.len() <= pattern::MOST_REQUESTS && many.len() > 300);
+    assert!(
+        many.iter()
+            .filter(|(mib, _)| *mib == 1)
+            .all(|(_, lives)| *lives == 1)
+    );
+}
+
+/// `mib` at each MiB that is named, the rest of 64 free.
+fn seen(requests: u64, live: &[(u64, u64)]) -> pattern::Seen {
+    let mut blocks = Vec::new();
+    let mut at = 0;
+    let mut add = |from: u64, to: u64, state| {
+        if to > from {
+            blocks.push(Block {
+                address: from * MIB,
+                size: Bytes::mib(to - from),
+                requested: None,
+                state,
+            });
+        }
+    };
+    for &(from, mib) in live {
+        add(at, from, BlockState::Free);
+        add(from, from + mib, BlockState::Allocated);
+        at = from + mib;
+    }
+    add(at, 64, BlockState::Free);
+    pattern::Seen {
+        requests,
+        map: PoolMap {
+            segments: vec![Segment {
+                size: Bytes::mib(64),
+                blocks,
+                ..Segment::default()
+            }],
+            ..PoolMap::default()
+        },
+    }
+}
+
+#[test]
+fn several_maps_tell_who_came_and_who_went_between_them() {
+    let maps = [
+        seen(100, &[(0, 4), (10, 8)]),
+        seen(102, &[(0, 4), (10, 8), (30, 2), (40, 3)]),
+        seen(104, &[(0, 4), (30, 2), (50, 5)]),
+    ];
+    let found = of_maps(&maps, "PID 1", Bytes::gib(1)).expect("something happened");
+    let of = |mib: u64| {
+        let mut all = found.requests.iter().filter(|w| w.0 == mib * MIB);
+        all.next().map(|wanted| wanted.1)
+    };
+    assert_eq!(
+        (of(4), of(2), of(5)),
+        (Some(0), Some(0), Some(0)),
+        "still there"
+    );
+    assert!(of(8) > Some(1) && of(3) > Some(0), "{found:?}");
+    // Of four requests three were seen; the fourth is one of what is free now.
+    assert!(found.requests.len() >= 6, "{found:?}");
+    assert!(found.requests.iter().all(|w| w.0 <= 29 * MIB));
+    // Nothing happened, or the counter was set back.
+    assert_eq!(of_maps(&maps[..1], "PID 1", Bytes::gib(1)), None);
+    let back = [maps[2].clone(), maps[0].clone()];
+    assert_eq!(of_maps(&back, "PID 1", Bytes::gib(1)), None);
+    assert_eq!(of_maps(&[], "PID 1", Bytes::gib(1)), None);
+}
+
+#[test]
+fn what_a_busy_process_did_unseen_is_bounded() {
+    let maps = [seen(0, &[(0, 4)]), seen(1 << 40, &[(0, 4)])];
+    let found = of_maps(&maps, "PID 1", Bytes::gib(1)).expect("something happened");
+    assert!(found.requests.len() > 100 && found.requests.len() <= pattern::MOST_REQUESTS);
 }
 
 #[test]

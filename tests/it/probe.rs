@@ -556,7 +556,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
         bars(&device["free_histogram"], "up_to_bytes")
     );
     for run in probe["patterns"].as_array().unwrap() {
-        assert_eq!(run["source"], format!("PID {pid}"));
+        assert_eq!(run["source"], format!("PID {pid}, its present blocks"));
         assert!(bytes(&run["requests_made"]) > 0, "{run}");
     }
     let text = card.run(&args).out;

@@ -624,8 +624,9 @@ impl Agent {
                 Err(error) => tracing::error!(%error, "no thread for allocation traces"),
             }
         }
+        let Some(replays) = &self.replays else { return };
         for failure in failures {
-            let _ = self.replays.as_ref().map(|replays| replays.send(failure));
+            let _ = replays.send(failure);
         }
     }
 

@@ -21,5 +21,5 @@ mod watch;
 
 pub use install::{install, python_path};
 pub use spool::{Report, Spool, traces};
-pub use traced::Traced;
+pub use traced::{Traced, last_history};
 pub use watch::{News, Watch};

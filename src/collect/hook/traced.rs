@@ -84,6 +84,17 @@ impl Traced {
     }
 }
 
+/// The history of a device in the last trace that a process, which may run on, wrote when it ran out of memory.
+#[must_use]
+pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
+    let entries = fs::read_dir(traces()?).ok()?.flatten().take(MOST_FILES);
+    let path = of_process(entries.map(|entry| entry.path()), process)?;
+    let bytes = read_own(&path, MOST_BYTES).ok()?;
+    let snapshot = snapshot::read(bytes.as_slice()).ok()?;
+    let device = snapshot.devices.iter().find(|d| d.ordinal == ordinal)?;
+    Some(snapshot.trace(device))
+}
+
 /// The last that the process wrote at an out-of-memory error: `RUN.PID.START.oom.N.pickle`.
 fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Option<PathBuf> {
     let number = |path: &PathBuf| -> Option<(u32, String)> {
