@@ -7,6 +7,7 @@ spool, which is made when there is a first line:
     process     who writes; the first line of every file
     oom         PyTorch's allocator ran out of memory: what it held at that instant, and where the program was
     exception   one that nobody caught, with its traceback as Python prints it
+    trace       the allocation trace of the last `oom` lies ready
 
 How it hears of them:
 
@@ -318,7 +319,8 @@ def _note_oom(device, requested, limit, free):
     found["took_ms"] = round(took * 1000, 1)
     _spool.write("oom", found)
     if os.environ.get("GPUTOP_HOOK_TRACE"):
-        _quietly(_dump_trace, "oom")
+        if _quietly(_dump_trace, "oom"):
+            _spool.write("trace", {"device": device})
 
 
 def _statistics(stats):
@@ -626,6 +628,7 @@ def _dump_trace(why):
             raise
         finally:
             os.close(fd)
+        return True
     finally:
         os.close(folder)
 

@@ -349,6 +349,7 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
         address: segment.address,
         size: segment.size,
         pool: segment.pool,
+        pool_id: segment.pool_id,
         stream: segment.stream,
         expandable: true,
         blocks,

@@ -299,6 +299,7 @@ pub(crate) mod tests {
             address,
             size: Bytes(at - address),
             pool,
+            pool_id: None,
             stream: 0,
             expandable,
             blocks,

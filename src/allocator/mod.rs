@@ -7,10 +7,11 @@
 //! and 2.12; where versions differ the place says so.
 
 pub mod config;
-mod driver;
+pub mod driver;
 pub mod fits;
 pub mod fragmentation;
 pub mod model;
+pub mod remedies;
 pub mod rules;
 pub mod trace;
 pub mod warnings;

@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::driver::Driver;
+use super::driver::{Driver, Simulated};
 use super::rules::{Rules, Ties};
 use super::trace::{BlockId, Op, PoolId};
 use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
@@ -31,13 +31,13 @@ const NONE: u32 = u32::MAX;
 /// Above it PyTorch does not even try.
 const LARGEST_REQUEST: u64 = 1 << 60;
 
-/// One device's allocator under one set of rules.
+/// One device's allocator under one set of rules, over the memory of a driver.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Model {
+pub struct Model<D = Simulated> {
     rules: Rules,
     /// What may be reserved, where a fraction of the card was set.
     limit: Option<u64>,
-    driver: Driver,
+    driver: D,
     blocks: Vec<Block>,
     /// Places in `blocks` that hold none.
     vacant: Vec<u32>,
@@ -203,7 +203,17 @@ impl Model {
         let limit = rules.limit(card);
         Self {
             limit: limit.map(|limit| limit.0),
-            driver: Driver::new(card.0, available.0),
+            ..Self::on(Simulated::new(card.0, available.0), rules)
+        }
+    }
+}
+
+impl<D: Driver> Model<D> {
+    /// Over whatever memory the driver gives.
+    pub fn on(driver: D, rules: Rules) -> Self {
+        Self {
+            limit: None,
+            driver,
             rules,
             blocks: Vec::new(),
             vacant: Vec::new(),
@@ -219,6 +229,10 @@ impl Model {
             waited: 0,
             stats: Stats::default(),
         }
+    }
+
+    pub fn driver(&mut self) -> &mut D {
+        &mut self.driver
     }
 
     pub fn stats(&self) -> &Stats {
@@ -691,7 +705,7 @@ impl Model {
         let gap = *self.block(at);
         let page = self.ranges[gap.range as usize].page;
         let size = size.div_ceil(page) * page;
-        if !self.driver.map(size) {
+        if !self.driver.map(gap.address, size, page) {
             return false;
         }
         self.take_unmapped(at);
@@ -799,7 +813,7 @@ impl Model {
             self.merge(at, other, State::Unmapped);
         }
         self.put_unmapped(at);
-        self.driver.unmap(end - start);
+        self.driver.unmap(start, end - start, range.page);
         self.stats.reserved.sub(end - start);
         if !self.is_split(at) {
             self.take_unmapped(at);
@@ -940,6 +954,7 @@ impl Model {
                 (false, true) => PoolKind::Small,
                 (false, false) => PoolKind::Large,
             },
+            pool_id: pool.owner.is_private().then_some(pool.owner),
             stream: first.stream,
             expandable: first.range != NONE,
             blocks,

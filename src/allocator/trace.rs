@@ -19,27 +19,12 @@
 //!
 //! PyTorch keeps the last events only. A block that lived before the first one is in [`Trace::start`].
 
-use serde::{Deserialize, Serialize};
-
+pub use crate::model::pool::PoolId;
 use crate::model::units::Bytes;
 
 /// Which block an operation means: any number that no other *live* block has. Where the history knows addresses, the
 /// block's address.
 pub type BlockId = u64;
-
-/// A private pool, as PyTorch numbers it; `(0, 0)` is the pools that everything without one shares.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-pub struct PoolId(pub u64, pub u64);
-
-impl PoolId {
-    pub const SHARED: Self = Self(0, 0);
-
-    pub fn is_private(self) -> bool {
-        self != Self::SHARED
-    }
-}
 
 /// One event of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use crate::collect::memory::hold::{Held, Hold, HoldError};
 use crate::collect::memory::live::Live;
 use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
 use crate::model::frame::SCHEMA;
-use crate::model::pool::{Allocator, Block, PoolKind, PoolMap, Segment};
+use crate::model::pool::{Allocator, Block, PoolId, PoolKind, PoolMap, Segment};
 use crate::model::reading::{Missing, Reading};
 use crate::model::units::{Bytes, GpuUuid, Pid};
 
@@ -115,6 +115,8 @@ struct Listed {
     address: u64,
     size: Bytes,
     pool: PoolKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool_id: Option<PoolId>,
     stream: u64,
     expandable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -351,6 +353,7 @@ impl Listed {
             address: segment.address,
             size: segment.size,
             pool: segment.pool,
+            pool_id: segment.pool_id,
             stream: segment.stream,
             expandable: segment.expandable,
             blocks: blocks.then_some(segment.blocks),

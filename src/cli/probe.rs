@@ -122,7 +122,7 @@ fn name(uuid: &GpuUuid, frame: &Frame) -> String {
 
 /// The first frame that has what is needed: the GPUs with who lives there, and the process with its allocator where one
 /// is asked about.
-fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
+pub(super) fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
     let mut source = local::start(agent_options(BRISK))?;
     let mut frames = 0;
     let found = async {

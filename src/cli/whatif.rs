@@ -285,9 +285,10 @@ fn of_process(pid: Pid) -> Result<Vec<Trace>, (String, u8)> {
 fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     let mut start = Vec::new();
     for segment in &map.segments {
-        // Which private pool it is, is not read; one of them is as good as another.
-        let pool = match segment.pool {
-            PoolKind::Private => PoolId(1, 0),
+        let pool = match (segment.pool, segment.pool_id) {
+            (_, Some(id)) => id,
+            // One of them is as good as another.
+            (PoolKind::Private, None) => PoolId(1, 0),
             _ => PoolId::SHARED,
         };
         let used = [BlockState::Allocated, BlockState::Active];

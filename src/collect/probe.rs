@@ -2,20 +2,23 @@
 //! probe's child is told; what cannot be probed is refused here, without a child.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use super::clock::{now_mono, now_wall};
+use super::hook::last_history;
 use super::runtime;
 use super::torch::{Attached, Failure};
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
-use crate::model::pool::PoolMap;
 use crate::model::probe::{
-    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Probe, ProcessSide, Wish, least_free,
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProcessSide, Wish,
+    default_headroom, least_free,
 };
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
-use crate::model::units::{Bytes, GpuUuid};
-use crate::probe::pattern::{self, Pattern};
+use crate::model::units::{Bytes, GpuUuid, Millis};
+use crate::probe::pattern::{self, Pattern, Seen};
 use crate::probe::{Ask, process_side};
 
 /// Does it, and waits until everything is given back. Takes up to seconds.
@@ -28,6 +31,44 @@ pub fn probe(wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
     probe.time = time;
     probe.at = at.into();
     probe
+}
+
+/// Whether a probe would work on a GPU: a child loads the driver and looks at it, creates no context and holds nothing.
+///
+/// # Errors
+/// Why it would not: a clause.
+pub fn outlook(gpu: &GpuUuid, frame: &Frame) -> Result<Outlook, String> {
+    let wish = Wish {
+        gpu: gpu.clone(),
+        ..Wish::default()
+    };
+    let ask = Ask {
+        look: true,
+        limit: Millis(0),
+        locks: None,
+        ..ask(&wish, frame)?
+    };
+    let total = target(gpu, &frame.gpus).and_then(|target| target.memory().total.get());
+    let probe = crate::probe::probe(&ask);
+    if probe.outcome != Outcome::Done {
+        return Err(probe.reason.unwrap_or_else(|| "for no known reason".into()));
+    }
+    let without = probe.patterns.into_iter();
+    Ok(Outlook {
+        headroom: total.map(|total| default_headroom(total, ask.others)),
+        without: without
+            .filter_map(|run| Some((run.policy, run.missing?)))
+            .collect(),
+    })
+}
+
+/// A probe that would work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlook {
+    /// What it would leave free.
+    pub headroom: Option<Bytes>,
+    /// Policies that it could not run, and why.
+    pub without: Vec<(Policy, String)>,
 }
 
 /// A probe that never was, and why.
@@ -45,15 +86,14 @@ fn with_process(mut ask: Ask, wish: &Wish, frame: &Frame, proc_root: &Path) -> P
     let mut side = None;
     ask.pattern = pattern::synthetic(ask.arena);
     if let Some(process) = wish.process {
-        match map_of(process, &wish.gpu, frame, proc_root) {
-            Ok(map) => {
-                let source = format!("PID {}", process.pid);
-                let pattern = pattern::of_map(&map, &source, ask.arena);
+        match maps_of(process, &wish.gpu, frame, proc_root) {
+            Ok(seen) => {
+                let pattern = pattern_of(process, &seen, ask.arena);
                 // An empty cache tells nothing of what its program will ask for.
                 if !pattern.requests.is_empty() {
                     ask.pattern = pattern;
                 }
-                side = Some(process_side(&map));
+                side = seen.last().map(|seen| process_side(&seen.map));
             }
             Err(why) => {
                 side = Some(ProcessSide {
@@ -69,13 +109,33 @@ fn with_process(mut ask: Ask, wish: &Wish, frame: &Frame, proc_root: &Path) -> P
     probe
 }
 
-/// The device's map of the process: that of this GPU where it could be told which, else of what holds most.
-fn map_of(
+/// How often the process is looked at, and how long it goes on in between: half a second in all.
+const LOOKS: usize = 12;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
+
+/// Its requests, from the best that is known of them.
+fn pattern_of(process: ProcessKey, seen: &[Seen], arena: Bytes) -> Pattern {
+    let source = format!("PID {}", process.pid);
+    let Some(last) = seen.last() else {
+        return Pattern::default();
+    };
+    if let Some(trace) = last_history(process, last.map.ordinal) {
+        return pattern::of_trace(&trace, &format!("{source}, its trace"), arena);
+    }
+    pattern::of_maps(seen, &format!("{source}, watched"), arena).unwrap_or_else(|| {
+        let source = format!("{source}, its present blocks");
+        pattern::of_map(&last.map, &source, arena)
+    })
+}
+
+/// The device's maps of the process while it goes on, at least one: those of this GPU where it could be told which, else
+/// of what holds most.
+fn maps_of(
     process: ProcessKey,
     gpu: &GpuUuid,
     frame: &Frame,
     proc_root: &Path,
-) -> Result<PoolMap, String> {
+) -> Result<Vec<Seen>, String> {
     let say = |failure: Failure| failure.missing().to_string();
     let mut attached = Attached::open(proc_root, process.pid).map_err(say)?;
     let placed = frame.pools.iter().flat_map(|pools| pools.of(process));
@@ -91,10 +151,31 @@ fn map_of(
             most.map_or(0, |stats| stats.ordinal)
         }
     };
-    let mut map = attached.map(ordinal).map_err(say)?;
-    map.process = process;
-    map.at = now_mono();
-    Ok(map)
+    let mut all: Vec<Seen> = Vec::new();
+    for look in 0..LOOKS {
+        if look > 0 {
+            thread::sleep(BETWEEN_LOOKS);
+        }
+        let (mut map, stats) = match attached.map_and_stats(ordinal) {
+            Ok(found) => found,
+            // It may have ended meanwhile: what was seen counts.
+            Err(_) if look > 0 => break,
+            Err(failure) => return Err(say(failure)),
+        };
+        map.process = process;
+        map.at = now_mono();
+        // What is of several moments says nothing of who lived when; one is better than none.
+        let is_first = all.is_empty();
+        if map.exact || is_first {
+            let requests = u64::try_from(stats.allocation.all.allocated).unwrap_or_default();
+            let seen = Seen { requests, map };
+            if all.last().is_some_and(|last| !last.map.exact) {
+                all.clear();
+            }
+            all.push(seen);
+        }
+    }
+    Ok(all)
 }
 
 /// What the child is told, without the pattern.
@@ -123,6 +204,7 @@ fn ask(wish: &Wish, frame: &Frame) -> Result<Ask, String> {
             [] => POLICIES.to_vec(),
             some => some.to_vec(),
         },
+        look: false,
         arena: DEFAULT_ARENA,
         pattern: Pattern::default(),
         locks: runtime::folder("probe"),

@@ -1,72 +1,50 @@
-//! What the history of a program that ran out of memory says of the fixes: each of them that is another setting of
-//! PyTorch's allocator is played, and says whether the request would have succeeded.
-//!
-//! Nothing is said where the program's own setting, played, does not fail where the program did: then the model does
-//! not know something that the program did, such as a memory fraction set in its code.
+//! What the replay of a failure says of the fixes: each of them that is another setting of PyTorch's allocator says
+//! whether the request would have succeeded.
 
 use std::cmp::Reverse;
 
-use crate::allocator::config::Config;
-use crate::allocator::rules::{NEWEST, Rules, Torch};
-use crate::allocator::trace::{Op, Trace};
-use crate::allocator::whatif::{Outlook, Room, replay};
 use crate::model::incident::{Fix, FixKind, Incident};
-use crate::model::units::Bytes;
+use crate::model::replayed::{Fate, Replayed, Tried};
 
 /// How a fix's command sets it; PyTorch takes both names.
 const VARIABLES: &[&str] = &["PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
 
-/// Some fix is a setting that could be played.
+/// Some fix is a setting that may have been played.
 #[must_use]
 pub fn has_settings(incident: &Incident) -> bool {
     incident.is_gpu_oom() && incident.fixes.iter().any(|fix| conf_of(fix).is_some())
 }
 
-/// The trace up to the request that failed with so much free on the card; `None` where it holds no such one.
-#[must_use]
-pub fn until(mut trace: Trace, free: Bytes) -> Option<Trace> {
-    let is_it =
-        |op: &Op| matches!(op, Op::Refused { driver_free, .. } if *driver_free == Some(free));
-    let at = trace.ops.iter().rposition(is_it)?;
-    trace.ops.truncate(at + 1);
-    Some(trace)
-}
-
-/// Plays `trace`, whose last operation is the request that failed, under each fix's setting, and puts into its effect
-/// what came of it. Those under which it succeeds come first, those under which it fails last.
-///
-/// # Errors
-/// Why nothing can be said: a sentence.
-pub fn foretell(incident: &mut Incident, trace: &Trace, room: Room) -> Result<(), String> {
-    let torch = trace.recorded.torch.unwrap_or(NEWEST);
-    let present = Config::parse(trace.recorded.conf.as_deref().unwrap_or_default());
-    let own = replay(trace, &Rules::new(torch, &present), room);
-    if verdict(&own, trace) != Verdict::Same {
-        return Err(
-            "The allocation trace, played again, does not fail where the program did: which settings help is not known."
-                .to_owned(),
-        );
+/// Puts into the effect of each fix what came of it in the replay. Those that save the program come first, those that
+/// do not last. Where the replay tells nothing, the incident says why.
+pub fn foretell(incident: &mut Incident, replayed: &Replayed) {
+    if !has_settings(incident) {
+        return;
     }
-    let mut order = Vec::new();
+    if let Some(why) = &replayed.missing {
+        // Whoever asked for a trace wants to know first.
+        incident.needs.insert(0, why.clone());
+        return;
+    }
     for fix in &mut incident.fixes {
-        let rules = conf_of(fix).and_then(|conf| rules(conf, present, torch));
-        let Some(rules) = rules else {
-            order.push(None);
+        let conf = conf_of(fix);
+        let tried = replayed.tried.iter().find(|one| Some(&*one.conf) == conf);
+        let Some(said) = tried.and_then(|one| words(one, replayed)) else {
             continue;
         };
-        let outlook = replay(trace, &rules, room);
-        let verdict = verdict(&outlook, trace);
-        let said = words(verdict, &outlook, &own);
+        fix.replayed = tried.cloned();
         let before = fix.effect.take();
         fix.effect = Some(before.map_or(said.clone(), |before| format!("{said}; {before}")));
-        order.push(Some(verdict == Verdict::Fits));
     }
-    let mut fixes: Vec<_> = order.into_iter().zip(incident.fixes.drain(..)).collect();
-    // What is not known stands between.
-    fixes.sort_by_key(|(fits, _)| Reverse(fits.map_or(1, |fits| if fits { 2 } else { 0 })));
-    incident.fixes = fixes.into_iter().map(|(_, fix)| fix).collect();
-    if trace.cut {
-        let last = trace.ops.len();
+    incident.fixes.sort_by_key(|fix| {
+        Reverse(match fix.replayed.as_ref().map(|one| one.fate) {
+            Some(Fate::Fits) => 2,
+            // What is not known stands between.
+            None | Some(Fate::Unknown) => 1,
+            Some(Fate::Same | Fate::Earlier) => 0,
+        })
+    });
+    if let Some(last) = replayed.last_operations {
         incident.needs.insert(
             0,
             format!(
@@ -75,7 +53,6 @@ pub fn foretell(incident: &mut Incident, trace: &Trace, room: Room) -> Result<()
             ),
         );
     }
-    Ok(())
 }
 
 /// `expandable_segments:True` of `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py`.
@@ -89,91 +66,31 @@ fn conf_of(fix: &Fix) -> Option<&str> {
     after.next()?.1.split_whitespace().next()
 }
 
-/// `None` for what that release does not know, and what cannot be played.
-fn rules(conf: &str, present: Config, torch: Torch) -> Option<Rules> {
-    let mut config = Config::read(conf, torch).ok()?;
-    // A limit that somebody set is none of the allocator's habits: it stays.
-    config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
-    Some(Rules::new(torch, &config))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Fits,
-    /// The request that failed fails.
-    Same,
-    /// One before it does.
-    Earlier,
-}
-
-fn verdict(outlook: &Outlook, trace: &Trace) -> Verdict {
-    match outlook.last_oom {
-        Some(oom) if oom.operation < trace.ops.len() && !oom.recorded => Verdict::Earlier,
-        Some(oom) if oom.operation == trace.ops.len() => Verdict::Same,
-        _ => Verdict::Fits,
-    }
-}
-
-fn words(verdict: Verdict, outlook: &Outlook, own: &Outlook) -> String {
-    let (then, now) = (outlook.peak_reserved, own.peak_reserved);
-    match verdict {
-        Verdict::Fits if then < now => {
+/// `None` where a later version's fate is not known.
+fn words(tried: &Tried, replayed: &Replayed) -> Option<String> {
+    let (then, now) = (tried.peak_reserved_bytes, replayed.peak_reserved_bytes);
+    Some(match tried.fate {
+        Fate::Fits if then < now => {
             format!("replayed: peak reserved {then} instead of {now}, fits")
         }
-        Verdict::Fits => format!("replayed: fits, with a peak of {then} reserved"),
-        Verdict::Same => "replayed: fails at the same request".to_owned(),
-        Verdict::Earlier => {
-            let wanted = outlook
-                .last_oom
-                .map(|oom| oom.requested)
-                .unwrap_or_default();
-            format!("replayed: fails even earlier, at a request for {wanted}")
-        }
-    }
+        Fate::Fits => format!("replayed: fits, with a peak of {then} reserved"),
+        Fate::Same => "replayed: fails at the same request".to_owned(),
+        Fate::Earlier => match tried.fails_at_bytes {
+            Some(wanted) => format!("replayed: fails even earlier, at a request for {wanted}"),
+            None => "replayed: fails even earlier".to_owned(),
+        },
+        Fate::Unknown => return None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::trace::{PoolId, Recorded, Seen};
-
-    /// A live tensor at the beginning of a large hole, and a request larger than the hole.
-    fn pinned(wanted: u64) -> Trace {
-        let alloc = |block, mib| Op::Alloc {
-            block,
-            requested: Bytes::mib(mib),
-            stream: 0,
-            pool: PoolId::SHARED,
-        };
-        Trace {
-            ops: vec![
-                Op::Seen(Seen::Reserved(Bytes::mib(600))),
-                alloc(1, 600),
-                Op::Free { block: 1 },
-                Op::FreeCompleted { block: 1 },
-                alloc(2, 30),
-                Op::Refused {
-                    requested: Bytes::mib(wanted),
-                    stream: 0,
-                    pool: PoolId::SHARED,
-                    driver_free: Some(Bytes::mib(300)),
-                },
-                alloc(3, 1),
-            ],
-            recorded: Recorded {
-                torch: Some((2, 8)),
-                ..Recorded::default()
-            },
-            ..Trace::default()
-        }
-    }
-
-    fn room(mib: u64) -> Room {
-        Room {
-            card: Bytes::mib(1000),
-            outside: Bytes::mib(1000 - mib),
-        }
-    }
+    use crate::allocator::config::Config;
+    use crate::allocator::remedies::REMEDIES;
+    use crate::allocator::rules::NEWEST;
+    use crate::diagnose::Catalogue;
+    use crate::model::units::Bytes;
 
     fn fix(change: &str, effect: Option<&str>) -> Fix {
         Fix {
@@ -185,96 +102,107 @@ mod tests {
     }
 
     fn incident() -> Incident {
+        let set = |conf: &str| format!("PYTORCH_CUDA_ALLOC_CONF={conf} python train.py");
         Incident {
             family: "oom".to_owned(),
             fixes: vec![
-                fix(
-                    "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:256 python train.py",
-                    None,
-                ),
+                fix(&set("max_split_size_mb:256"), None),
                 fix("export OMP_NUM_THREADS=1", Some("less")),
-                fix(
-                    "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync python train.py",
-                    None,
-                ),
-                fix(
-                    "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:8 python train.py",
-                    None,
-                ),
-                fix(
-                    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
-                    Some("torch 2.1 or later"),
-                ),
+                fix(&set("backend:cudaMallocAsync"), None),
+                fix(&set("roundup_power2_divisions:8"), None),
+                fix(&set("expandable_segments:True"), Some("torch 2.1 or later")),
             ],
             ..Incident::default()
         }
     }
 
-    fn told(wanted: u64) -> Result<Vec<(String, Option<String>)>, String> {
-        let trace = until(pinned(wanted), Bytes::mib(300)).expect("the failure");
-        let mut incident = incident();
-        assert!(has_settings(&incident));
-        foretell(&mut incident, &trace, room(900))?;
-        let fixes = incident.fixes.into_iter();
-        Ok(fixes.map(|fix| (fix.change, fix.effect)).collect())
+    fn tried(conf: &str, fate: Fate, mib: u64) -> Tried {
+        Tried {
+            conf: conf.to_owned(),
+            fate,
+            peak_reserved_bytes: Bytes::mib(mib),
+            fails_at_bytes: (fate == Fate::Earlier).then_some(Bytes::mib(7)),
+        }
     }
 
     #[test]
     fn a_setting_that_would_have_saved_the_program_comes_first_with_its_figures() {
-        let told = told(650).expect("something to tell");
-        let effects: Vec<_> = told.iter().map(|(_, effect)| effect.as_deref()).collect();
+        let mut incident = incident();
+        foretell(
+            &mut incident,
+            &Replayed {
+                peak_reserved_bytes: Bytes::mib(700),
+                tried: vec![
+                    tried("roundup_power2_divisions:8", Fate::Earlier, 900),
+                    tried("max_split_size_mb:256", Fate::Fits, 760),
+                    tried("expandable_segments:True", Fate::Fits, 680),
+                ],
+                ..Replayed::default()
+            },
+        );
+        let effects: Vec<_> = incident
+            .fixes
+            .iter()
+            .map(|fix| fix.effect.as_deref())
+            .collect();
         assert_eq!(
             effects,
             [
-                // Large blocks stay whole: the small tensor gets a segment of its own.
-                Some("replayed: fits, with a peak of 680.00 MiB reserved"),
-                Some("replayed: fits, with a peak of 680.00 MiB reserved; torch 2.1 or later"),
+                Some("replayed: fits, with a peak of 760.00 MiB reserved"),
+                Some(
+                    "replayed: peak reserved 680.00 MiB instead of 700.00 MiB, fits; torch 2.1 or later"
+                ),
                 Some("less"),
                 None,
-                Some("replayed: fails at the same request"),
-            ],
-            "{told:?}"
+                Some("replayed: fails even earlier, at a request for 7.00 MiB"),
+            ]
         );
+        assert_eq!(incident.needs, Vec::<String>::new());
     }
 
     #[test]
-    fn what_fits_under_no_setting_is_said_to() {
-        let told = told(890).expect("something to tell");
-        let fails = |change: &str| {
-            let mut of = told.iter().filter(|(fix, _)| fix.contains(change));
-            of.next().and_then(|(_, effect)| effect.clone())
+    fn a_replay_that_tells_nothing_says_why_and_changes_no_fix() {
+        let replayed = Replayed {
+            missing: Some("It is of an earlier failure.".to_owned()),
+            ..Replayed::default()
         };
-        let effect = fails("expandable_segments").expect("an effect");
-        assert!(
-            effect.starts_with("replayed: fails at the same request"),
-            "{effect}"
-        );
-        // Where the program did not fail in the model, the model knows too little.
-        let refused = told_of_endless();
-        assert!(
-            refused.contains("does not fail where the program did"),
-            "{refused}"
-        );
-    }
-
-    fn told_of_endless() -> String {
-        let trace = until(pinned(650), Bytes::mib(300)).expect("the failure");
-        let mut incident = incident();
-        let before = incident.clone();
-        let why = foretell(&mut incident, &trace, Room::ENDLESS).expect_err("nothing to tell");
-        assert_eq!(incident, before);
-        why
-    }
-
-    #[test]
-    fn another_failure_than_the_one_that_is_explained_is_not_played() {
-        assert_eq!(until(pinned(650), Bytes::mib(299)), None);
-        assert_eq!(until(Trace::default(), Bytes(0)), None);
-        let mut other = incident();
-        other.fixes.truncate(3);
+        let mut told = incident();
+        foretell(&mut told, &replayed);
+        assert_eq!(told.needs, ["It is of an earlier failure."]);
+        assert_eq!(told.fixes, incident().fixes);
+        // Nobody's failure of memory.
+        let mut other = Incident {
+            family: "xid".to_owned(),
+            ..incident()
+        };
+        foretell(&mut other, &replayed);
+        assert_eq!(other.needs, Vec::<String>::new());
+        other.family = "oom".to_owned();
+        other.fixes.truncate(2);
         other.fixes.remove(0);
-        assert!(has_settings(&other));
-        other.fixes.pop();
         assert!(!has_settings(&other));
+    }
+
+    /// A card that names a new setting must have it tried.
+    #[test]
+    fn every_setting_that_a_card_names_is_tried() {
+        let cards = Catalogue::embedded().cards.iter();
+        for card in cards.filter(|card| card.family.starts_with("oom")) {
+            for fix in &card.fixes {
+                let fix = Fix {
+                    change: fix.change.clone(),
+                    kind: fix.kind,
+                    ..Fix::default()
+                };
+                let Some(conf) = conf_of(&fix) else { continue };
+                let says_something =
+                    Config::read(conf, NEWEST).is_ok_and(|c| c != Config::default());
+                assert!(
+                    !says_something || REMEDIES.contains(&conf),
+                    "{}: {conf} is missing in allocator::remedies::REMEDIES",
+                    card.id
+                );
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::gpu::{GpuProcess, HealthState, Memory};
 use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
+use super::replayed::Replayed;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
 /// One observation and where it belongs.
@@ -52,6 +53,8 @@ pub enum Observation {
     Log(Box<LogExcerpt>),
     /// The Python hook reported.
     Hook(HookEvent),
+    /// The allocation trace of a failure was played under other settings.
+    Replayed(Box<Replayed>),
     /// A kind of a later version, whole; also one of ours whose fields have another shape.
     #[serde(untagged)]
     Unknown(Value),

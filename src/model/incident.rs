@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::replayed::Tried;
 use super::units::Pid;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -240,6 +241,9 @@ pub struct Fix {
     pub kind: FixKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
+    /// What came of it when the program's allocation trace was played under it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Tried>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

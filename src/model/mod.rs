@@ -27,6 +27,7 @@ pub mod pool;
 pub mod probe;
 pub mod process;
 pub mod reading;
+pub mod replayed;
 pub mod scene;
 pub mod signal;
 pub mod spelling;

@@ -129,11 +129,28 @@ pub struct Segment {
     pub address: u64,
     pub size: Bytes,
     pub pool: PoolKind,
+    /// Which private pool it is of, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_id: Option<PoolId>,
     /// The stream's handle; 0 is the default stream.
     pub stream: u64,
     pub expandable: bool,
     /// By address, without gaps.
     pub blocks: Vec<Block>,
+}
+
+/// A private pool, as PyTorch numbers it (`segment_pool_id`); `(0, 0)` is the pools that everything without one shares.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct PoolId(pub u64, pub u64);
+
+impl PoolId {
+    pub const SHARED: Self = Self(0, 0);
+
+    pub fn is_private(self) -> bool {
+        self != Self::SHARED
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -199,7 +199,8 @@ impl Policy {
 #[serde(default)]
 pub struct PatternRun {
     pub policy: Policy,
-    /// Where sizes and lifetimes come from: `synthetic`, `PID 418`.
+    /// Where sizes and lifetimes come from: `synthetic`; `PID 418, its trace`, `PID 418, watched`, `PID 418, its present
+    /// blocks`.
     pub source: String,
     /// It could hold so much.
     pub arena_bytes: Bytes,

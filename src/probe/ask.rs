@@ -25,6 +25,8 @@ pub struct Ask {
     /// Go on where it could hurt.
     pub force: bool,
     pub policies: Vec<Policy>,
+    /// Only say whether it could: no context is created and nothing allocated.
+    pub look: bool,
     pub arena: Bytes,
     pub pattern: Pattern,
     /// Where the lock files of probes are; none where this user has no such place.
@@ -43,6 +45,7 @@ impl Default for Ask {
             headroom: None,
             force: false,
             policies: POLICIES.to_vec(),
+            look: false,
             arena: DEFAULT_ARENA,
             pattern: Pattern::default(),
             locks: None,

@@ -6,8 +6,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::device::{Device, DeviceError, GRANULE};
-use super::pattern::{Pattern, Wanted, of_map, synthetic};
+use super::pattern::{Pattern, Wanted, of_map, of_maps, of_trace, synthetic};
 use super::*;
+use crate::allocator::config::Config;
+use crate::allocator::model::Model;
+use crate::allocator::rules::{NEWEST, Rules};
+use crate::allocator::trace::{Live, Op, PoolId, Trace};
 use crate::model::pool::{Block, BlockState, PoolKind, Segment};
 use crate::model::probe::{POLICIES, PatternRun, Policy};
 use crate::model::units::{Bytes, GpuUuid};
@@ -82,6 +86,8 @@ struct Numbers {
     pool: BTreeMap<u64, u64>,
     pool_reserved: u64,
     clock: u64,
+    /// How often it still does what it is asked for.
+    patience: Option<u32>,
 }
 
 impl Numbers {
@@ -95,6 +101,10 @@ impl Numbers {
 
     fn take(&mut self, size: u64) -> Result<(), DeviceError> {
         let size = size.next_multiple_of(GRANULE);
+        if let Some(patience) = &mut self.patience {
+            let left = patience.checked_sub(1);
+            *patience = left.ok_or_else(|| DeviceError::Failed("the card fell off".into()))?;
+        }
         if self.held + size > self.size {
             return Err(DeviceError::OutOfMemory);
         }
@@ -302,6 +312,123 @@ fn a_pattern_of_a_process_has_its_sizes_and_fits() {
 }
 
 #[test]
+fn a_history_gives_each_request_its_size_and_life() {
+    let alloc = |block, mib| Op::Alloc {
+        block,
+        requested: Bytes::mib(mib),
+        stream: 0,
+        pool: PoolId::SHARED,
+    };
+    let mut trace = Trace {
+        start: vec![Live {
+            block: 9,
+            requested: Bytes::mib(7),
+            stream: 0,
+            pool: PoolId::SHARED,
+        }],
+        ops: vec![
+            alloc(1, 10),
+            alloc(2, 20),
+            Op::Free { block: 1 },
+            alloc(3, 900),
+            alloc(1, 30),
+            Op::Free { block: 9 },
+        ],
+        ..Trace::default()
+    };
+    let lives = |trace: &Trace, arena| {
+        let requests = of_trace(trace, "PID 1, its trace", arena).requests;
+        requests
+            .iter()
+            .map(|w| (w.0 / MIB, w.1))
+            .collect::<Vec<_>>()
+    };
+    // What is larger than half of the arena is left out, and counts for no one's life.
+    assert_eq!(
+        lives(&trace, Bytes::gib(1)),
+        [(7, 4), (10, 2), (20, 0), (30, 0)]
+    );
+    trace
+        .ops
+        .extend((10..2_000).flat_map(|n| [alloc(n, 1), Op::Free { block: n }]));
+    let many = lives(&trace, Bytes::gib(1));
+    assert!(many.len() <= pattern::MOST_REQUESTS && many.len() > 300);
+    assert!(
+        many.iter()
+            .filter(|(mib, _)| *mib == 1)
+            .all(|(_, lives)| *lives == 1)
+    );
+}
+
+/// `mib` at each MiB that is named, the rest of 64 free.
+fn seen(requests: u64, live: &[(u64, u64)]) -> pattern::Seen {
+    let mut blocks = Vec::new();
+    let mut at = 0;
+    let mut add = |from: u64, to: u64, state| {
+        if to > from {
+            blocks.push(Block {
+                address: from * MIB,
+                size: Bytes::mib(to - from),
+                requested: None,
+                state,
+            });
+        }
+    };
+    for &(from, mib) in live {
+        add(at, from, BlockState::Free);
+        add(from, from + mib, BlockState::Allocated);
+        at = from + mib;
+    }
+    add(at, 64, BlockState::Free);
+    pattern::Seen {
+        requests,
+        map: PoolMap {
+            segments: vec![Segment {
+                size: Bytes::mib(64),
+                blocks,
+                ..Segment::default()
+            }],
+            ..PoolMap::default()
+        },
+    }
+}
+
+#[test]
+fn several_maps_tell_who_came_and_who_went_between_them() {
+    let maps = [
+        seen(100, &[(0, 4), (10, 8)]),
+        seen(102, &[(0, 4), (10, 8), (30, 2), (40, 3)]),
+        seen(104, &[(0, 4), (30, 2), (50, 5)]),
+    ];
+    let found = of_maps(&maps, "PID 1", Bytes::gib(1)).expect("something happened");
+    let of = |mib: u64| {
+        let mut all = found.requests.iter().filter(|w| w.0 == mib * MIB);
+        all.next().map(|wanted| wanted.1)
+    };
+    assert_eq!(
+        (of(4), of(2), of(5)),
+        (Some(0), Some(0), Some(0)),
+        "still there"
+    );
+    assert!(of(8) > Some(1) && of(3) > Some(0), "{found:?}");
+    // Of four requests three were seen; the fourth is one of what is free now.
+    assert!(found.requests.len() >= 6, "{found:?}");
+    assert!(found.requests.iter().all(|w| w.0 <= 29 * MIB));
+    // Nothing happened, or the counter was set back.
+    assert_eq!(of_maps(&maps[..1], "PID 1", Bytes::gib(1)), None);
+    let back = [maps[2].clone(), maps[0].clone()];
+    assert_eq!(of_maps(&back, "PID 1", Bytes::gib(1)), None);
+    assert_eq!(of_maps(&[], "PID 1", Bytes::gib(1)), None);
+}
+
+#[test]
+fn what_a_busy_process_did_unseen_is_bounded() {
+    let maps = [seen(0, &[(0, 4)]), seen(1 << 40, &[(0, 4)])];
+    let found = of_maps(&maps, "PID 1", Bytes::gib(1)).expect("something happened");
+    assert!(found.requests.len() > 100 && found.requests.len() <= pattern::MOST_REQUESTS);
+}
+
+#[test]
 fn the_synthetic_pattern_fits_every_arena() {
     for arena in [Bytes::mib(2), Bytes::mib(64), Bytes::gib(1), Bytes::gib(64)] {
         let pattern = synthetic(arena);
@@ -312,7 +439,55 @@ fn the_synthetic_pattern_fits_every_arena() {
     }
 }
 
+#[test]
+fn a_card_that_fails_is_told_and_gets_everything_back() {
+    // Segments of their own, or two pages of 20 MiB each.
+    let requests = [(40 * MIB, 0); 4];
+    for &policy in POLICIES {
+        let mut card = Numbers::new(1 << 34);
+        card.patience = Some(3);
+        let run = policy::run(
+            &mut card,
+            policy,
+            &pattern(&requests),
+            Bytes(1 << 30),
+            u64::MAX,
+        );
+        assert_eq!(run.missing.as_deref(), Some("the card fell off"));
+        assert!(card.is_empty(), "{policy:?} kept something");
+    }
+}
+
 proptest! {
+    /// What the card holds is what the model says of the same requests.
+    #[test]
+    fn pytorchs_policies_are_the_model(
+        requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),
+        arena in 1..300 * MIB,
+    ) {
+        for (policy, conf) in [(Policy::Native, ""), (Policy::Expandable, "expandable_segments:True")] {
+            let run = run(policy, &requests, arena);
+            let config = Config::read(conf, NEWEST).expect("a setting");
+            let mut model = Model::new(Rules::new(NEWEST, &config), Bytes(arena), Bytes(arena));
+            for (at, (size, _)) in (0_u64..).zip(&requests) {
+                for (block, (_, lives)) in (0_u64..at).zip(&requests) {
+                    if *lives > 0 && block + u64::from(*lives) == at {
+                        model.play(&Op::Free { block });
+                        model.play(&Op::FreeCompleted { block });
+                    }
+                }
+                model.alloc(at, Bytes(*size), 0, PoolId::SHARED);
+            }
+            let stats = model.stats();
+            prop_assert_eq!(run.failures, stats.num_ooms);
+            prop_assert_eq!(run.allocated_bytes.0, stats.allocated.current);
+            prop_assert_eq!(run.reserved_bytes.0, stats.reserved.current);
+            prop_assert_eq!(run.reserved_peak_bytes.0, stats.reserved.peak);
+            let map = PoolMap { segments: model.segments(), ..PoolMap::default() };
+            prop_assert_eq!(run.free_histogram, bins(&Fragmentation::of(&map).histogram));
+        }
+    }
+
     #[test]
     fn whatever_is_asked_all_is_given_back_and_the_bins_add_up(
         requests in prop::collection::vec((1..40 * MIB, 0..12_u32), 0..80),

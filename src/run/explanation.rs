@@ -104,11 +104,9 @@ fn incident(
     if let Some(found) = inside.measured(&incident) {
         incident = first(catalogue, logs, &found.heard.measured)?;
         found.heard.complete(&mut incident);
-        foretell(
-            &mut incident,
-            found,
-            hook.map(Hook::traces).unwrap_or_default(),
-        );
+        if hook.is_some_and(Hook::traces_allocations) {
+            foretell(&mut incident, found);
+        }
     }
     name_source(&mut incident);
     if !has_lines {

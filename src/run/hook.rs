@@ -7,11 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::unistd::geteuid;
 
-use crate::collect::hook::{Report, Spool, install, python_path};
-use crate::collect::runtime;
-
-/// Below the state directory: a trace is too large for the runtime directory, which is memory.
-const TRACES: &str = "traces";
+use crate::collect::hook::{Report, Spool, install, python_path, traces};
 
 /// The hook of one run.
 #[derive(Debug)]
@@ -37,11 +33,7 @@ impl Hook {
             files: files.ok()?,
             spool,
             run: format!("{}-{time}", std::process::id()),
-            traces: if trace {
-                runtime::lasting(TRACES)
-            } else {
-                None
-            },
+            traces: if trace { traces() } else { None },
         })
     }
 
@@ -68,6 +60,10 @@ impl Hook {
     /// What the command's processes said until now.
     pub(super) fn reports(&self) -> Vec<Report> {
         self.spool.of_run(&self.run)
+    }
+
+    pub(super) fn traces_allocations(&self) -> bool {
+        self.traces.is_some()
     }
 
     /// The allocation traces that they left.

@@ -177,6 +177,7 @@ fn take_segment(device: &mut Device, record: &SegmentRecord, records: &[BlockRec
             (_, Some(false)) => PoolKind::Small,
             (_, None) => PoolKind::Unknown,
         },
+        pool_id: record.pool.is_private().then_some(record.pool),
         stream: record.stream,
         expandable: record.is_expandable,
         blocks,

@@ -133,6 +133,7 @@ mod tests {
                     address: 0x7000,
                     size: Bytes(2_048),
                     pool: PoolKind::Small,
+                    pool_id: None,
                     stream: 3,
                     expandable: true,
                     blocks: vec![

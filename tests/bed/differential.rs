@@ -212,15 +212,16 @@ fn random_trace(seed: u64) -> Vec<Step> {
 
 /// The harness's `State`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
-    answer: u64,
+pub struct State {
+    /// An address; 1: out of memory.
+    pub answer: u64,
     map: u64,
     stats: [u64; 14],
 }
 
 const FIELDS: usize = 16;
 
-fn states(path: &Path) -> Vec<State> {
+pub fn states(path: &Path) -> Vec<State> {
     let bytes = std::fs::read(path).unwrap();
     let words: Vec<u64> = bytes
         .chunks_exact(8)

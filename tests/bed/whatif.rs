@@ -1,10 +1,18 @@
-//! `gputop whatif PID`: the blocks of a running process, asked for anew.
+//! `gputop whatif PID`: the blocks of a running process, asked for anew. And a failure foretold: which settings save a
+//! program that fragments, by its trace, and what the real allocator does under them.
 
+use std::fmt::Write as _;
 use std::process::Command;
 
+use gputop::allocator::config::Config;
+use gputop::allocator::rules::{Rules, torch_of};
+use gputop::allocator::trace::{Op, PoolId, Recorded, Trace};
+use gputop::allocator::whatif::{Room, available, replay};
+use gputop::model::units::Bytes;
 use serde_json::Value;
 
-use crate::harness::{Harness, Launch, releases};
+use crate::differential::states;
+use crate::harness::{Harness, Launch, Release, releases};
 use crate::reader;
 
 fn whatif(harness: &Harness, args: &[&str]) -> Value {
@@ -53,5 +61,128 @@ fn the_blocks_of_a_process_are_asked_for_anew_under_each_setting() {
                 "{name}"
             );
         }
+    }
+}
+
+/// Of 2.5 MiB each in two pools: five fit one segment of 20 MiB, and none of another pool's.
+#[test]
+fn the_private_pools_of_a_process_are_kept_apart() {
+    for release in releases() {
+        let mut harness = Launch::new(&release).env("FAKE_CUDA_DEVICES", "1").start();
+        harness.run_all(&["pool 1 2 2621440", "pool 2 2 2621440"]);
+        let device = &whatif(&harness, &["--card", "80GiB", "--conf", ""])["devices"][0];
+        let reserved = |of: &Value| of["peak_reserved_bytes"].as_u64().unwrap();
+        let setting = device["settings"].as_array().unwrap();
+        let again = reserved(setting.last().unwrap());
+        assert_eq!(reserved(&device["recording"]), 40 << 20, "{}", release.name);
+        assert_eq!(again, 40 << 20, "{}", release.name);
+    }
+}
+
+const CARD: Bytes = Bytes::gib(140);
+const LIMIT: Bytes = Bytes::gib(12);
+const LARGE: Bytes = Bytes::mib(1200);
+const KEPT: Bytes = Bytes::mib(700);
+
+/// `fragments` of benches/hardware/whatif/scripts.py: what is kept lies in what larger batches left.
+fn fragments() -> Vec<Op> {
+    let alloc = |block, requested| Op::Alloc {
+        block,
+        requested,
+        stream: 0,
+        pool: PoolId::SHARED,
+    };
+    let mut ops = Vec::new();
+    for n in 1..=10 {
+        ops.push(alloc(n, LARGE));
+        ops.push(Op::Free { block: n });
+        ops.push(Op::FreeCompleted { block: n });
+        ops.push(alloc(100 + n, KEPT));
+    }
+    ops.push(alloc(99, LARGE));
+    ops
+}
+
+/// Plays the operations on the real allocator below a limit: at which of them it ran out of memory first, and what it
+/// had reserved, now and at most.
+fn real(release: &Release, conf: &str, ops: &[Op]) -> (Option<usize>, Bytes, Bytes) {
+    let (mut lines, mut of) = (String::new(), Vec::new());
+    for (at, op) in ops.iter().enumerate() {
+        match op {
+            Op::Alloc {
+                block, requested, ..
+            } => writeln!(lines, "a {block} {} 0 0", requested.0).unwrap(),
+            Op::Free { block } => writeln!(lines, "f {block}").unwrap(),
+            _ => continue,
+        }
+        of.push(at);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    std::fs::write(&path, lines).unwrap();
+    let mut harness = Launch::new(release)
+        .conf(conf)
+        .env("FAKE_CUDA_DEVICES", "1")
+        .env("FAKE_CUDA_MIB", (CARD.0 >> 20).to_string())
+        .start();
+    harness.run(&format!("fraction {}", LIMIT.0 as f64 / CARD.0 as f64));
+    harness.run(&format!("trace {}", path.display()));
+    let states = states(&dir.path().join("trace.states"));
+    let failed = states.iter().position(|state| state.answer == 1);
+    let reserved = harness.truth().devices[0].reserved_bytes[0];
+    let bytes = |n: i64| Bytes(n.try_into().unwrap());
+    (
+        failed.map(|line| of[line]),
+        bytes(reserved[0]),
+        bytes(reserved[1]),
+    )
+}
+
+#[test]
+fn what_saves_a_program_that_fragments_is_foretold_from_its_failure() {
+    let with_expandable = releases().into_iter().filter(|r| r.at_least(20_100));
+    for release in with_expandable {
+        let mut ops = fragments();
+        let (failed, reserved, _) = real(&release, "", &ops);
+        assert_eq!(failed, Some(ops.len() - 1), "the last request");
+        let program = ops.clone();
+        ops[program.len() - 1] = Op::Refused {
+            requested: LARGE,
+            stream: 0,
+            pool: PoolId::SHARED,
+            // The card has plenty: only from that it can be told that there is a limit.
+            driver_free: Some(Bytes(CARD.0 - reserved.0)),
+        };
+        let trace = Trace {
+            ops,
+            recorded: Recorded {
+                reserved_end: Some(reserved),
+                ..Recorded::default()
+            },
+            ..Trace::default()
+        };
+        let room = Room {
+            card: CARD,
+            outside: Bytes(CARD.0 - available(&trace).unwrap().0),
+        };
+        let torch = torch_of(&release.name).unwrap();
+        let mut saved = Vec::new();
+        for conf in [
+            "",
+            "expandable_segments:True",
+            "max_split_size_mb:64",
+            "roundup_power2_divisions:4",
+        ] {
+            let rules = Rules::new(torch, &Config::read(conf, torch).unwrap());
+            let outlook = replay(&trace, &rules, room);
+            let (at, _, peak) = real(&release, conf, &program);
+            let name = &release.name;
+            assert_eq!(outlook.oom.is_none(), at.is_none(), "torch {name} `{conf}`");
+            if at.is_none() {
+                assert_eq!(outlook.peak_reserved, peak, "torch {name} `{conf}`");
+                saved.push(conf);
+            }
+        }
+        assert_eq!(saved, ["expandable_segments:True", "max_split_size_mb:64"]);
     }
 }

@@ -59,11 +59,11 @@ uint64_t capacity() {
 
 uint64_t round_up(uint64_t size, uint64_t to) { return (size + to - 1) / to * to; }
 
-// Memory of one device. An address handed back is handed out again for the same size, as real drivers tend to do; the
-// lowest first, so that nothing depends on the order in which several were handed back.
+// Memory of one device. Addresses go down, as a real driver's do (src/allocator/driver.rs). One handed back is handed
+// out again for the same size; the highest first, so that nothing depends on the order in which several were handed back.
 struct Device {
   uint64_t used = 0;
-  uint64_t next = 0;
+  uint64_t taken = 0;  // of the addresses, from the end
   std::set<std::pair<uint64_t, uint64_t>> returned;  // size and address
 };
 
@@ -151,13 +151,13 @@ EXPORT Error cudaMalloc(void** pointer, size_t size) {
   const uint64_t rounded = round_up(size, 512);
   if (device.used + rounded > capacity()) return result(out_of_memory);
   uint64_t address;
-  if (auto again = device.returned.lower_bound({rounded, 0}); again != device.returned.end() && again->first == rounded) {
+  auto again = device.returned.upper_bound({rounded, UINT64_MAX});
+  if (again != device.returned.begin() && (--again)->first == rounded) {
     address = again->second;
     device.returned.erase(again);
   } else {
-    device.next = round_up(device.next, GRANULE);
-    address = FIRST_ALLOCATION + (uint64_t(current_device) << ADDRESS_BITS_OF_A_DEVICE) + device.next;
-    device.next += rounded;
+    device.taken = round_up(device.taken + rounded, GRANULE);
+    address = FIRST_ALLOCATION + (uint64_t(current_device + 1) << ADDRESS_BITS_OF_A_DEVICE) - device.taken;
   }
   device.used += rounded;
   allocated[address] = {current_device, rounded};

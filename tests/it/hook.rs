@@ -816,3 +816,49 @@ fn a_dashboard_hears_of_it() {
     let oom = heard[0].1.oom.as_deref().unwrap();
     assert_eq!(oom.largest_free_block.unwrap().0, 614 << 20);
 }
+
+/// Whoever looks on sees the fixes judged by the program's own trace, as `gputop run` prints them.
+#[test]
+fn a_dashboards_incident_says_what_the_fixes_would_have_done() {
+    let Some(python) = python::all().first() else {
+        return;
+    };
+    let user = User::new();
+    let fake = FakeNvml::h200s(1, "");
+    let file = user.path("recording.gpt.zst");
+    let mut record = command(&fake, ["record", "-i", INTERVAL, "-o"]);
+    user.settle(record.arg(&file).stderr(Stdio::null()));
+    let _record = Guarded(record.spawn().unwrap());
+    wait_until("two frames", || {
+        let lines = recorded(&file);
+        lines.iter().filter(|line| line.frame.is_some()).count() >= 2
+    });
+    let program = user.write("train.py", &TRACED.replace("SNAPSHOT", PINNED));
+    // Not by `gputop run`, which would keep the incident itself.
+    let mut fails = user.hooked(python, &[FRAMEWORKS]);
+    fails
+        .arg(&program)
+        .env("GPUTOP_HOOK_TRACE", user.path("state/gputop/traces"))
+        .output()
+        .unwrap();
+    let kept = || -> Option<Value> {
+        let files = fs::read_dir(user.path("state/gputop/incidents")).ok()?;
+        let records = files.flatten().filter_map(|file| {
+            let record: Value = serde_json::from_slice(&fs::read(file.path()).ok()?).ok()?;
+            let fix = record["fixes"].get(0)?.clone();
+            (!fix["replayed"].is_null()).then_some(fix)
+        });
+        records.last()
+    };
+    wait_until("what the fixes would have done", || kept().is_some());
+    let fix = kept().unwrap();
+    assert_eq!(fix["replayed"]["fate"], "fits", "{fix}");
+    assert_eq!(fix["replayed"]["conf"], "expandable_segments:True");
+    assert!(
+        fix["effect"]
+            .as_str()
+            .unwrap()
+            .starts_with("replayed: peak reserved 12.95 GiB instead of 20.51 GiB, fits"),
+        "{fix}"
+    );
+}

@@ -51,6 +51,17 @@ const RULES: &[Rule] = &[
         place: "collect/probe.rs",
         may: &["collect", "model", "probe"],
     },
+    // The hook's allocation traces are played where they lie.
+    Rule {
+        place: "collect/hook/traced.rs",
+        may: &[
+            "collect",
+            "model",
+            "allocator",
+            "incidents::read_own",
+            "snapshot",
+        ],
+    },
     // Its own allocations on a card, judged as a process's are.
     Rule {
         place: "probe",
@@ -107,16 +118,7 @@ const RULES: &[Rule] = &[
     // It watches a command, explains it, and keeps what happened.
     Rule {
         place: "run",
-        may: &[
-            "allocator",
-            "collect",
-            "diagnose",
-            "export",
-            "incidents",
-            "model",
-            // What its hook left of a failed allocation.
-            "snapshot",
-        ],
+        may: &["collect", "diagnose", "export", "incidents", "model"],
     },
     // It judges a stream and keeps what it finds.
     Rule {

@@ -186,6 +186,7 @@ fn segment(address: u64, pool: PoolKind, stream: u64, parts: &[(BlockState, u64)
         address,
         size: Bytes(at - address),
         pool,
+        pool_id: None,
         stream,
         expandable: false,
         blocks,

@@ -556,7 +556,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
         bars(&device["free_histogram"], "up_to_bytes")
     );
     for run in probe["patterns"].as_array().unwrap() {
-        assert_eq!(run["source"], format!("PID {pid}"));
+        assert_eq!(run["source"], format!("PID {pid}, its present blocks"));
         assert!(bytes(&run["requests_made"]) > 0, "{run}");
     }
     let text = card.run(&args).out;
@@ -574,4 +574,44 @@ fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthe
     let why = probe["process"]["missing"].as_str().unwrap();
     assert!(!why.is_empty());
     assert_eq!(probe["patterns"][0]["source"], "synthetic");
+}
+
+#[test]
+fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
+    let told = |card: &Card| {
+        let mut doctor = command(&card.nvml, ["doctor", "--json"]);
+        let doctor = doctor.envs(card.envs()).env_remove("CUDA_VISIBLE_DEVICES");
+        let json: Value = serde_json::from_slice(&doctor.output().unwrap().stdout).unwrap();
+        let checks = json["checks"].as_array().unwrap();
+        let check = checks.iter().find(|check| check["name"] == "probe (P)");
+        let check = check.expect("a line on it");
+        assert_eq!(card.holders(), [], "it created a context");
+        let found = check["found"].as_str().unwrap().to_owned();
+        (check["works"] == true, found)
+    };
+    assert_eq!(
+        told(&Card::new("")),
+        (true, "would work here, leaving 1024.00 MiB free".to_owned())
+    );
+    let (works, found) = told(&Card::new("lacks = [102]"));
+    assert!(works);
+    assert!(
+        found.ends_with(
+            "; not expandable segments: driver or GPU have no virtual memory management"
+        ),
+        "{found}"
+    );
+    for (cuda, nvml, why) in [
+        ("compute_mode = 3", "", "the GPU is in exclusive mode"),
+        ("compute_mode = 2", "", "compute mode is prohibited"),
+        ("", "used = 16000000000\n", "are free, and the probe wants"),
+        (
+            "uuid = \"GPU-00000000-0000-4000-8000-000000000001\"",
+            "",
+            "not of this container or job",
+        ),
+    ] {
+        let (works, found) = told(&Card::with(cuda, nvml));
+        assert!(!works && found.contains(why), "{found}");
+    }
 }

@@ -12,7 +12,7 @@ use gputop::collect::memory::dump::Dump;
 use gputop::collect::memory::maps::Mapping;
 use gputop::collect::memory::{Memory, MemoryError, Range};
 use gputop::collect::torch::{Attached, DeviceStats, Failure, Stat, StatArray};
-use gputop::model::pool::{Allocator, BlockState, PoolKind, PoolMap};
+use gputop::model::pool::{Allocator, BlockState, PoolId, PoolKind, PoolMap};
 use gputop::model::units::Bytes;
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -191,7 +191,10 @@ fn assert_segments(map: &PoolMap, truth: &[TruthSegment], at: &str) {
         };
         match truth.pool {
             Some((0, 0)) => assert_eq!(segment.pool, own, "{at}"),
-            Some(_) => assert_eq!(segment.pool, PoolKind::Private, "{at}"),
+            Some((a, b)) => {
+                assert_eq!(segment.pool, PoolKind::Private, "{at}");
+                assert_eq!(segment.pool_id, Some(PoolId(a, b)), "{at}");
+            }
             None => assert!([own, PoolKind::Private].contains(&segment.pool), "{at}"),
         }
         let blocks: Vec<_> = segment

@@ -1,6 +1,6 @@
 """A cache that goes to pieces: features of odd sizes stay in what larger batches left, until a batch finds no hole.
 
-fragment.py GPU SECONDS: that long until the card is full."""
+fragment.py GPU SECONDS: that long until the card is full; with settings under which it never is, a little longer."""
 
 import sys
 import time
@@ -30,7 +30,7 @@ def main():
     for number in range(steps + 8):
         start = time.time()
         features.append(step(device, matrix))
-        print(f"step {number} features {len(features)}", flush=True)
+        print(f"step {number} peak {torch.cuda.max_memory_reserved(device)} reserved", flush=True)
         time.sleep(max(0.0, seconds / steps - (time.time() - start)))
 
 

@@ -41,14 +41,14 @@ def growing():
 
 
 def fragments():
-    """Under a limit of 12 GiB: what is kept lies in what larger batches left."""
+    """Under a limit of 12 GiB: what is kept lies in what larger batches left, until the last finds no room."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(12 * 1024 * MIB / total)
     kept = []
-    for _ in range(16):
+    for _ in range(10):
         batch = torch.empty(1200 * MIB, dtype=torch.uint8, device="cuda")
         del batch
-        kept.append(torch.empty(620 * MIB, dtype=torch.uint8, device="cuda"))
+        kept.append(torch.empty(700 * MIB, dtype=torch.uint8, device="cuda"))
     torch.empty(1200 * MIB, dtype=torch.uint8, device="cuda")
 
 

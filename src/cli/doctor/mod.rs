@@ -2,6 +2,7 @@
 
 mod ends;
 mod own;
+mod probe;
 mod terminal;
 
 use std::path::Path;
@@ -73,6 +74,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
                 ends::check_xids(found.as_ref().map(|found| found.xids)),
                 check_namespace(),
                 own::check_allocators(),
+                probe::check_probe(works),
                 ends::check_ends(),
                 ends::check_oom_killer(),
                 ends::check_kernel_log(),

@@ -3,8 +3,7 @@
 //! Threads: one per GPU (`nvml/worker.rs`), `nvml` (loads the driver, counts the GPUs, starts the workers), `host`
 //! (the kernel's side), `ends` (of processes, and the kernel's log), `xid` (the driver's events), `torch`
 //! (allocators), `python` (stacks), `logs` (what the processes write), `detail` (one process on request), `probe` (a card
-//! on request), `requests`, and
-//! this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
+//! on request), `replay` (allocation traces of failures, from the first on), `requests`, and this one. They only meet in the channel of [`Section`]s; answers to a request go straight to the reader. A frame is published when every GPU that answers has reported for the tick, or a quarter of the
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
 
@@ -31,7 +30,7 @@ use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
 use super::ends::oom::Places;
 use super::ends::{End, Ends, Seen};
-use super::hook::News;
+use super::hook::{News, Traced};
 use super::host::hello;
 use super::kernel_log::XidLine;
 use super::logs::{self, Logs, Told};
@@ -56,6 +55,7 @@ use crate::model::pool::{FailureMap, Pool, PoolMap, Pools};
 use crate::model::probe::Wish;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::replayed::Replayed;
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::StackWhy;
 use crate::model::text::visible;
@@ -96,6 +96,8 @@ pub enum Section {
     Ooms(Box<Rise>),
     Log(Box<Told>),
     Hook(News),
+    /// An allocation trace was played.
+    Replayed(ProcessKey, Box<Replayed>),
     Seen(Seen),
     /// The driver reported an Xid of this number.
     Xid(Option<GpuUuid>, u64),
@@ -213,6 +215,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         kernel: kernel_orders,
         details,
         probes,
+        replays: None,
         workers: BTreeMap::new(),
         gpus: BTreeMap::new(),
         driver: None,
@@ -308,6 +311,7 @@ struct Agent {
     kernel: Sender<KernelOrder>,
     details: Sender<ProcessKey>,
     probes: Sender<(Wish, Frame)>,
+    replays: Option<Sender<Traced>>,
     workers: BTreeMap<u32, Sender<Order>>,
     at_oom: AtOom,
     gpus: BTreeMap<u32, Gpu>,
@@ -411,6 +415,10 @@ impl Agent {
                 for (key, event) in news.events {
                     self.announce(Some(key), None, Observation::Hook(event));
                 }
+                self.replay(news.traced);
+            }
+            Section::Replayed(key, told) => {
+                self.announce(Some(key), None, Observation::Replayed(told));
             }
             Section::Seen(Seen::End(end)) => self.announce_exit(*end),
             Section::Seen(Seen::Xid(line)) => self.take_xid_line(*line),
@@ -596,6 +604,38 @@ impl Agent {
             ..Frame::default()
         };
         let _ = self.probes.send((wish, known));
+    }
+
+    /// On a thread that is started for the first and plays them one after the other: the largest takes a second and
+    /// more memory than everything else here.
+    fn replay(&mut self, failures: Vec<Traced>) {
+        if failures.is_empty() {
+            return;
+        }
+        if self.replays.is_none() {
+            let (replays, inbox) = mpsc::channel::<Traced>();
+            let sections = self.sections.clone();
+            let work = move || {
+                while let Ok(failure) = inbox.recv() {
+                    let Some(told) = failure.replay() else {
+                        continue;
+                    };
+                    let told = Section::Replayed(failure.process, Box::new(told));
+                    if sections.send(told).is_err() {
+                        return;
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name("replay".into());
+            match thread.spawn(work) {
+                Ok(_) => self.replays = Some(replays),
+                Err(error) => tracing::error!(%error, "no thread for allocation traces"),
+            }
+        }
+        let Some(replays) = &self.replays else { return };
+        for failure in failures {
+            let _ = replays.send(failure);
+        }
     }
 
     fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {

@@ -6,6 +6,7 @@
 //!                                                                             │ a line of JSON for each event
 //!       agent, run  ◄─ line ◄─ spool ◄─ $XDG_RUNTIME_DIR/gputop/hook/RUN.PID.START.jsonl
 //!       agent ◄─ statistics ◄─┘                                       RUN.PID.START.now
+//!       agent, run ◄─ traced ◄─ ~/.local/state/gputop/traces/RUN.PID.START.oom.N.pickle
 //! ```
 //!
 //! What stands in the spool was written inside another program, and is read as such: regular files of their owner
@@ -15,8 +16,10 @@ mod install;
 mod line;
 mod spool;
 mod statistics;
+mod traced;
 mod watch;
 
 pub use install::{install, python_path};
-pub use spool::{Report, Spool};
+pub use spool::{Report, Spool, traces};
+pub use traced::{Traced, last_history};
 pub use watch::{News, Watch};

@@ -29,6 +29,12 @@ const STALE: Duration = Duration::from_secs(5);
 /// From here on the oldest go, so that new ones find room.
 const MANY: usize = 256;
 
+/// Where allocation traces of this user lie: they are too large for the runtime directory, which is memory.
+#[must_use]
+pub fn traces() -> Option<PathBuf> {
+    runtime::lasting("traces")
+}
+
 /// One user's spool.
 #[derive(Debug, Clone)]
 pub struct Spool {

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use super::line::Line;
 use super::spool::{Kind, Name, Spool};
 use super::statistics;
+use super::traced::Traced;
 use crate::collect::clock::now_mono;
 use crate::collect::process::stat::{StatBuffer, StatFile};
-use crate::model::event::HookEvent;
+use crate::model::event::{HookEvent, HookOom};
 use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
 use crate::model::units::StartTicks;
@@ -19,14 +20,24 @@ pub struct News {
     pub events: Vec<(ProcessKey, HookEvent)>,
     /// What running programs say that their allocators hold.
     pub pools: Vec<Pool>,
+    /// Failures of which a trace lies ready.
+    pub traced: Vec<Traced>,
 }
 
 pub struct Watch {
     spool: Option<Spool>,
     proc_root: PathBuf,
-    /// How far each file was read.
-    read: HashMap<Name, u64>,
+    read: HashMap<Name, Read>,
     is_first: bool,
+}
+
+/// A file, as far as it was read.
+#[derive(Debug, Default)]
+struct Read {
+    until: u64,
+    torch: String,
+    /// The last failed allocation that it told of.
+    oom: Option<HookOom>,
 }
 
 impl Watch {
@@ -63,15 +74,25 @@ impl Watch {
                 continue;
             }
             let is_past = self.is_first && !is_running(&self.proc_root, name.key);
-            let from = self.read.entry(name.clone()).or_default();
-            if spool.length(&name) <= *from {
+            let read = self.read.entry(name.clone()).or_default();
+            if spool.length(&name) <= read.until {
                 continue;
             }
-            for line in spool.lines(&name, from) {
-                if let Line::Event(event) = line
-                    && !is_past
-                {
-                    news.events.push((name.key, *event));
+            for line in spool.lines(&name, &mut read.until) {
+                match line {
+                    Line::Process(process) => read.torch = process.torch,
+                    Line::Event(_) if is_past => {}
+                    Line::Event(event) if event.what == "trace" => {
+                        news.traced.extend(read.oom.clone().map(|oom| Traced {
+                            process: name.key,
+                            torch: read.torch.clone(),
+                            oom,
+                        }));
+                    }
+                    Line::Event(event) => {
+                        read.oom = event.oom.as_deref().cloned().or(read.oom.take());
+                        news.events.push((name.key, *event));
+                    }
                 }
             }
         }

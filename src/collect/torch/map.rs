@@ -12,7 +12,7 @@
 
 use super::block::Block as Found;
 use super::stats::DeviceStats;
-use super::walk::{PoolKinds, Walk};
+use super::walk::{Pools, Walk};
 use crate::model::pool::{Block, BlockState, Segment};
 use crate::model::units::Bytes;
 
@@ -48,16 +48,18 @@ pub fn segments(walk: &Walk) -> (Vec<Segment>, bool) {
 }
 
 /// Cuts a chain where no memory is behind it.
-fn cut(chain: &[&Found], pools: &PoolKinds, segments: &mut Vec<Segment>) {
+fn cut(chain: &[&Found], pools: &Pools, segments: &mut Vec<Segment>) {
     let is_expandable = chain.iter().any(|block| !block.is_mapped);
     for blocks in chain.split(|block| !block.is_mapped) {
         let Some(first) = blocks.first() else {
             continue;
         };
+        let (pool, pool_id) = pools.get(&first.pool).copied().unwrap_or_default();
         segments.push(Segment {
             address: first.address,
             size: Bytes(blocks.iter().map(|block| block.size).sum()),
-            pool: pools.get(&first.pool).copied().unwrap_or_default(),
+            pool,
+            pool_id,
             stream: first.stream,
             expandable: is_expandable,
             blocks: blocks.iter().map(|block| model(block)).collect(),
@@ -98,7 +100,7 @@ pub fn sums_agree(blocks: &[Found], stats: &DeviceStats) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::pool::PoolKind;
+    use crate::model::pool::{PoolId, PoolKind};
 
     /// Sizes in MiB of one chain from 1 GiB on; negative is without memory.
     fn chain(sizes: &[i64]) -> Vec<Found> {
@@ -130,7 +132,7 @@ mod tests {
 
     fn walk(blocks: Vec<Found>) -> Walk {
         Walk {
-            pools: PoolKinds::from([(0x8000, PoolKind::Private)]),
+            pools: Pools::from([(0x8000, (PoolKind::Private, Some(PoolId(0, 3))))]),
             blocks,
             lost: 0,
         }
@@ -145,7 +147,7 @@ mod tests {
         assert!(
             segments
                 .iter()
-                .all(|s| s.expandable && s.pool == PoolKind::Private)
+                .all(|s| s.expandable && s.pool_id == Some(PoolId(0, 3)))
         );
         let states: Vec<BlockState> = segments[0].blocks.iter().map(|b| b.state).collect();
         assert_eq!(states, [BlockState::Allocated, BlockState::Active]);

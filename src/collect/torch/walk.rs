@@ -14,7 +14,7 @@ use super::containers::{HashTable, Set, set_values};
 use super::layout::Layout;
 use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
-use crate::model::pool::PoolKind;
+use crate::model::pool::{PoolId, PoolKind};
 
 /// Ids of private pools count up from 0, or are the graph's number and a flag.
 const MOST_POOL_ID: u64 = 1 << 48;
@@ -39,13 +39,13 @@ pub struct Device<'a, M> {
     pub layout: &'a Layout,
 }
 
-/// The pools that a device's blocks are in, by the address of the BlockPool.
-pub type PoolKinds = BTreeMap<u64, PoolKind>;
+/// The pools that a device's blocks are in, by the address of the BlockPool; of private ones also which.
+pub type Pools = BTreeMap<u64, (PoolKind, Option<PoolId>)>;
 
 /// What one pass found.
 #[derive(Debug, Default)]
 pub struct Walk {
-    pub pools: PoolKinds,
+    pub pools: Pools,
     /// By address of their memory.
     pub blocks: Vec<Block>,
     /// Addresses at which no Block was any more.
@@ -53,20 +53,27 @@ pub struct Walk {
 }
 
 impl<M: Memory> Device<'_, M> {
-    pub fn pools(&self) -> Result<PoolKinds, MemoryError> {
-        let mut pools = PoolKinds::from([
-            (self.address + self.layout.large as u64, PoolKind::Large),
-            (self.address + self.layout.small as u64, PoolKind::Small),
+    pub fn pools(&self) -> Result<Pools, MemoryError> {
+        let mut pools = Pools::from([
+            (
+                self.address + self.layout.large as u64,
+                (PoolKind::Large, None),
+            ),
+            (
+                self.address + self.layout.small as u64,
+                (PoolKind::Small, None),
+            ),
         ]);
-        for large in self.private_pools()? {
-            pools.insert(large, PoolKind::Private);
-            pools.insert(large + self.layout.pool_size as u64, PoolKind::Private);
+        for (large, id) in self.private_pools()? {
+            let pool = (PoolKind::Private, Some(id));
+            pools.insert(large, pool);
+            pools.insert(large + self.layout.pool_size as u64, pool);
         }
         Ok(pools)
     }
 
-    /// The address of the first BlockPool of each PrivatePool; its second follows it.
-    fn private_pools(&self) -> Result<Vec<u64>, MemoryError> {
+    /// The address of the first BlockPool of each PrivatePool, whose second follows it, and the PrivatePool's number.
+    fn private_pools(&self) -> Result<Vec<(u64, PoolId)>, MemoryError> {
         let bytes = up_to(self.memory, self.address, self.layout.graph_pools_end())?;
         let mut candidates = Vec::new();
         for offset in self.layout.graph_pools() {
@@ -82,11 +89,12 @@ impl<M: Memory> Device<'_, M> {
             }
         }
         candidates.sort_unstable();
-        candidates.dedup();
-        let found = objects::read(self.memory, &candidates, PRIVATE_POOL)?;
+        candidates.dedup_by_key(|(address, _)| *address);
+        let addresses: Vec<u64> = candidates.iter().map(|(address, _)| *address).collect();
+        let found = objects::read(self.memory, &addresses, PRIVATE_POOL)?;
         let pools = candidates.iter().zip(found.iter());
         Ok(pools
-            .filter_map(|(&address, pool)| self.first_block_pool(address, pool?))
+            .filter_map(|(&(address, id), pool)| Some((self.first_block_pool(address, pool?)?, id)))
             .collect())
     }
 
@@ -102,7 +110,7 @@ impl<M: Memory> Device<'_, M> {
     }
 
     /// The addresses of all Blocks, and whether each is active.
-    fn addresses(&self, pools: &PoolKinds) -> Result<BTreeMap<u64, bool>, MemoryError> {
+    fn addresses(&self, pools: &Pools) -> Result<BTreeMap<u64, bool>, MemoryError> {
         let free = set_values(self.memory, &self.sets(pools)?)?;
         let active = self.active()?;
         let tagged = |addresses: Vec<u64>, is_active| {
@@ -125,7 +133,7 @@ impl<M: Memory> Device<'_, M> {
 
     /// The sets of all pools that hold blocks: the first of each (free) and the last (without memory). The one that
     /// lies between them from 2.13 on holds the free ones again, in another order.
-    fn sets(&self, pools: &PoolKinds) -> Result<Vec<Set>, MemoryError> {
+    fn sets(&self, pools: &Pools) -> Result<Vec<Set>, MemoryError> {
         let addresses: Vec<u64> = pools.keys().copied().collect();
         let headers = objects::read(self.memory, &addresses, Set::SIZE * self.layout.sets)?;
         let mut sets = Vec::new();
@@ -171,9 +179,10 @@ impl<M: Memory> Device<'_, M> {
     }
 }
 
-/// The PrivatePool that an entry of `graph_pools` leads to.
-fn graph_pool(entry: View<'_>) -> Option<u64> {
+/// The PrivatePool that an entry of `graph_pools` leads to, and its number.
+fn graph_pool(entry: View<'_>) -> Option<(u64, PoolId)> {
     let ids = [entry.word(0)?, entry.word(8)?];
     let pool = entry.word(16)?;
-    (ids.iter().all(|&id| id < MOST_POOL_ID) && is_pointer(pool)).then_some(pool)
+    (ids.iter().all(|&id| id < MOST_POOL_ID) && is_pointer(pool))
+        .then_some((pool, PoolId(ids[0], ids[1])))
 }

@@ -177,6 +177,7 @@ fn fixes(card: &Card, causes: &[Cause], found: &Found, script: Option<&str>) -> 
                 .effect
                 .as_ref()
                 .and_then(|effect| template::fill(effect, found)),
+            replayed: None,
         })
     });
     made.collect()

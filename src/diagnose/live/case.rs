@@ -12,6 +12,7 @@ use super::{holes, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::fields::Found;
+use crate::diagnose::foretold::foretell;
 use crate::diagnose::heard::{Heard, NAME, name_source};
 use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
@@ -21,6 +22,7 @@ use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::pool::FailureMap;
 use crate::model::process::{Process, ProcessKey};
+use crate::model::replayed::Replayed;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
@@ -87,6 +89,8 @@ struct Member {
     is_search: bool,
     /// What the hook measured inside at the last failed allocation.
     heard: Option<Heard>,
+    /// What its allocation trace says of other settings.
+    replayed: Option<Replayed>,
     /// The exception that the hook heard nobody catch, with its traceback.
     exception: Option<String>,
     exit: Option<Exit>,
@@ -260,6 +264,7 @@ impl Case {
             }
             Observation::Log(excerpt) => member.read(excerpt),
             Observation::Hook(hook) => member.hear(hook),
+            Observation::Replayed(replayed) => member.replayed = Some(Replayed::clone(replayed)),
             Observation::Exit(exit) => member.exit = Some(exit.clone()),
             _ => {}
         }
@@ -401,9 +406,9 @@ impl Case {
             *bus = bus.take().filter(|bus| bus != NO_BUS);
         }
         self.without_lines_nobody_counted(&mut incident);
-        let heard = self.members.values().find_map(|m| m.heard.as_ref());
-        if let Some(heard) = heard.filter(|_| incident.family == "oom") {
-            heard.complete(&mut incident);
+        let heard = self.members.values().find(|m| m.heard.is_some());
+        if let Some(member) = heard.filter(|_| incident.family == "oom") {
+            member.complete(&mut incident);
         }
         name_source(&mut incident);
         Some(incident)
@@ -488,8 +493,8 @@ impl Case {
             log: None,
             ..incident
         };
-        if let Some(heard) = &member.heard {
-            heard.complete(&mut incident);
+        if member.heard.is_some() {
+            member.complete(&mut incident);
             incident.detected_by = DetectedBy::Hook;
         }
         Some(incident)
@@ -575,6 +580,18 @@ impl Member {
             self.ooms = Some((Figures::heard(oom), 1));
         }
         self.heard = Some(heard);
+    }
+
+    /// Adds what only the hook could tell, and the replay of the failure that it told of.
+    fn complete(&self, incident: &mut Incident) {
+        let Some(heard) = &self.heard else { return };
+        heard.complete(incident);
+        let is_it = |replayed: &&Replayed| {
+            (replayed.ordinal, replayed.free_bytes) == (heard.oom.device, heard.oom.free_bytes)
+        };
+        if let Some(replayed) = self.replayed.as_ref().filter(is_it) {
+            foretell(incident, replayed);
+        }
     }
 
     /// The figures of a failed allocation of which no log tells.

@@ -220,6 +220,8 @@ impl Observer {
                 }
                 self.case_that_ended(event)
             }
+            // Parsing a long trace takes its time; it begins nothing by itself.
+            Observation::Replayed(_) => self.case_with(event),
             _ => None,
         };
         let Some(index) = index else {
@@ -280,15 +282,20 @@ impl Observer {
 
     /// The case of a process that has ended now; one that was ended by force begins one.
     fn case_that_ended(&mut self, event: &Event) -> Option<usize> {
-        let process = event.process?;
-        let of = |case: &Case| {
-            case.processes().any(|key| key == process)
-                && event.mono.since(case.last_of(process)) <= ENDED_OF_IT
-        };
-        match self.cases.iter().rposition(of) {
+        match self.case_with(event) {
             Some(index) => Some(index),
             None => case::was_killed_by_the_host(event).then(|| self.case_of(event)),
         }
+    }
+
+    /// The last case of the process, if its last observation is not long ago.
+    fn case_with(&self, event: &Event) -> Option<usize> {
+        let process = event.process?;
+        let is_its = |case: &Case| {
+            case.processes().any(|key| key == process)
+                && event.mono.since(case.last_of(process)) <= ENDED_OF_IT
+        };
+        self.cases.iter().rposition(is_its)
     }
 
     fn group(&self, event: &Event) -> Group {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::{CaseKey, Observer, Revision};
-use crate::model::event::{Event, Exit, GpuAtOom, LogExcerpt, Observation, OomsRose, Xid};
+use crate::model::event::{
+    Event, Exit, GpuAtOom, HookEvent, HookOom, LogExcerpt, Observation, OomsRose, Xid,
+};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
 use crate::model::host::Hello;
@@ -14,6 +16,7 @@ use crate::model::pool::{
 };
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
+use crate::model::replayed::{Fate, Replayed, Tried};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
 
@@ -770,4 +773,51 @@ fn a_thousand_ends_at_once_are_told_apart_and_what_is_kept_stays_bounded() {
         "and no other"
     );
     assert!(stage.observer.cases.len() <= super::MOST_CASES);
+}
+
+#[test]
+fn a_replay_that_comes_late_is_told_of_the_failure_that_it_is_of() {
+    let mut stage = Stage::new();
+    stage.run(60, |_| (6.0, 14.0, 22.5));
+    let oom = |free: f64| HookOom {
+        requested_bytes: gib(2.0),
+        limit_bytes: gib(24.0),
+        free_bytes: gib(free),
+        ..HookOom::default()
+    };
+    let hook = HookEvent {
+        what: "oom".into(),
+        oom: Some(Box::new(oom(1.0))),
+        ..HookEvent::default()
+    };
+    stage.event(Some(418), Observation::Hook(hook));
+    stage.says(418, &message("2.00 GiB", "1.00 GiB", "8.00 GiB"));
+    assert_eq!(stage.last().incident.id, "oom-fragmentation");
+    let replayed = |free: f64| {
+        Observation::Replayed(Box::new(Replayed {
+            free_bytes: gib(free),
+            peak_reserved_bytes: gib(22.5),
+            tried: vec![Tried {
+                conf: "expandable_segments:True".into(),
+                fate: Fate::Fits,
+                peak_reserved_bytes: gib(16.0),
+                ..Tried::default()
+            }],
+            ..Replayed::default()
+        }))
+    };
+    // More than what belongs together by itself, less than any trace takes.
+    stage.run(8, |_| (6.0, 14.0, 22.5));
+    let effect = |told: &[Revision]| told[0].incident.fixes[0].effect.clone().unwrap_or_default();
+    let told = stage.event(Some(418), replayed(3.0));
+    assert!(!effect(&told).contains("replayed"), "{}", effect(&told));
+    let told = stage.event(Some(418), replayed(1.0));
+    assert!(
+        effect(&told).starts_with("replayed: peak reserved 16.00 GiB instead of 22.50 GiB, fits"),
+        "{}",
+        effect(&told)
+    );
+    assert_eq!(stage.keys().len(), 1);
+    // Nobody's.
+    assert!(stage.event(Some(900), replayed(1.0)).is_empty());
 }

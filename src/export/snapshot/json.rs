@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{NO_TRACE, Shown, Studied};
 use crate::allocator::fits::{Around, Fits};
 use crate::model::frame::SCHEMA;
-use crate::model::pool::PoolKind;
+use crate::model::pool::{PoolId, PoolKind};
 use crate::model::reading::{Reading, Reason};
 use crate::model::units::Bytes;
 use crate::snapshot::history::ByStack;
@@ -69,6 +69,8 @@ struct Segment {
     address: u64,
     size: Bytes,
     pool: PoolKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool_id: Option<PoolId>,
     stream: u64,
     expandable: bool,
     blocks: usize,
@@ -153,6 +155,7 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Device<'s> {
         address: segment.address,
         size: segment.size,
         pool: segment.pool,
+        pool_id: segment.pool_id,
         stream: segment.stream,
         expandable: segment.expandable,
         blocks: segment.blocks.len(),

@@ -9,7 +9,7 @@ use super::key::Key;
 use super::uid::Uid;
 use crate::model::event::Event;
 use crate::model::history::Span;
-use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
+use crate::model::incident::{DetectedBy, Fix, Incident, Quote, Severity};
 use crate::model::process::Variable;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
@@ -227,6 +227,11 @@ fn one_of(a: Incident, b: Incident) -> Incident {
         chosen.quote = other.quote;
     }
     chosen.at = chosen.at.or(other.at);
+    let is_replayed = |fixes: &[Fix]| fixes.iter().any(|fix| fix.replayed.is_some());
+    if chosen.id == other.id && is_replayed(&other.fixes) && !is_replayed(&chosen.fixes) {
+        // What the figures rest on is said among what is needed.
+        (chosen.fixes, chosen.needs) = (other.fixes, other.needs);
+    }
     if let (Ok(Value::Object(ours)), Ok(Value::Object(theirs))) = (
         serde_json::to_value(&chosen.fields),
         serde_json::to_value(&other.fields),

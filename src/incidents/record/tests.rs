@@ -1,6 +1,7 @@
 use super::*;
 use crate::model::event::Observation;
 use crate::model::process::ProcessKey;
+use crate::model::replayed::Tried;
 use crate::model::units::{Pid, StartTicks, UnixMillis};
 
 fn key(pid: u32, first: u64) -> Key {
@@ -106,6 +107,27 @@ fn the_same_again_changes_nothing() {
     one.versions.insert("gputop".into(), "0.1.0".into());
     one.more.insert("later".into(), 7.into());
     assert_eq!(one.clone().revised_by(one.clone()), one);
+}
+
+#[test]
+fn what_a_replay_says_of_the_fixes_stays() {
+    let fix = |tried: Option<Tried>| Fix {
+        change: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py".into(),
+        replayed: tried,
+        ..Fix::default()
+    };
+    let mut plain = told(0);
+    plain.incident.fixes = vec![fix(None)];
+    let mut replayed = told(10);
+    replayed.incident.fixes = vec![fix(Some(Tried::default()))];
+    replayed.incident.needs = vec!["of the last 9 operations".into()];
+    for one in [
+        plain.clone().revised_by(replayed.clone()),
+        replayed.revised_by(plain),
+    ] {
+        assert!(one.incident.fixes[0].replayed.is_some());
+        assert_eq!(one.incident.needs, ["of the last 9 operations"]);
+    }
 }
 
 #[test]

@@ -24,6 +24,10 @@ use crate::probe::device::{Device, DeviceError};
 type Ordinal = c_int;
 
 const COMPUTE_MODE: c_int = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE as c_int;
+const VIRTUAL_MEMORY: c_int =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED as c_int;
+const MEMORY_POOLS: c_int =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED as c_int;
 const PROHIBITED: c_int = 2;
 const EXCLUSIVE_PROCESS: c_int = 3;
 const SUCCESS: c_int = 0;
@@ -192,6 +196,23 @@ impl Found {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// `cuMemCreate` and what belongs to it.
+    pub fn has_virtual_memory(&self) -> bool {
+        self.has(VIRTUAL_MEMORY)
+    }
+
+    /// `cuMemAllocAsync` and what belongs to it.
+    pub fn has_pools(&self) -> bool {
+        self.has(MEMORY_POOLS)
+    }
+
+    /// Not where the driver does not know the attribute either.
+    fn has(&self, attribute: c_int) -> bool {
+        let mut has = 0;
+        call!("cuDeviceGetAttribute", &mut has => *mut c_int, attribute => c_int, self.ordinal => Ordinal)
+            .is_ok_and(|()| has != 0)
     }
 
     /// # Errors

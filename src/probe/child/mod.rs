@@ -16,18 +16,21 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{alarm, getppid};
 
-use self::cuda::{Card, Driver};
+use self::cuda::{Card, Driver, Found};
 use self::trouble::Trouble;
 use super::ask::Ask;
 use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
 use super::lock::lock;
 use super::{FINISH, MOST_ASK, millis, policy};
-use crate::model::probe::{Cost, Outcome, Probe, default_headroom};
+use crate::model::probe::{Cost, Outcome, PatternRun, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;
 
 /// The policies together may take this part of the time limit; the fill gets what they leave.
 const POLICIES_SHARE: u64 = 2;
+
+/// Initialising CUDA takes no memory of the card, and yet has failed for want of it.
+const NO_START: &str = "the driver has no memory to start with (CUDA error 2)";
 
 /// Less than twice a context, and that a context was refused is no surprise.
 const PLENTY: Bytes = Bytes::gib(2);
@@ -84,12 +87,13 @@ fn probed(ask: &Ask) -> Probe {
         None => None,
     };
     let begun = Instant::now();
-    let opened = Driver::load()
+    let found = Driver::load()
         .and_then(|driver| driver.find(&ask.gpu))
-        .and_then(|found| {
-            found.check_mode(ask.force)?;
-            found.create_context()
-        });
+        .and_then(|found| found.check_mode(ask.force).map(|()| found));
+    if ask.look {
+        return looked_at(found);
+    }
+    let opened = found.and_then(Found::create_context);
     let mut card = match opened {
         Ok(card) => card,
         Err(Trouble::NoContext) => return without_context(ask),
@@ -110,6 +114,35 @@ fn probed(ask: &Ask) -> Probe {
         ..card.ledger().cost()
     };
     probe
+}
+
+/// What would come of a probe, and of each policy that cannot be run here.
+fn looked_at(found: Result<Found, Trouble>) -> Probe {
+    let found = match found {
+        Ok(found) => found,
+        Err(Trouble::Refused(why)) => return ended(Outcome::Refused, why),
+        Err(Trouble::NoContext) => return ended(Outcome::NoContext, NO_START.into()),
+    };
+    let needs = [
+        (
+            Policy::Expandable,
+            found.has_virtual_memory(),
+            "virtual memory management",
+        ),
+        (Policy::Pool, found.has_pools(), "memory pools"),
+    ];
+    let cannot = needs.into_iter().filter(|(_, can, _)| !can);
+    Probe {
+        outcome: Outcome::Done,
+        patterns: cannot
+            .map(|(policy, _, what)| PatternRun {
+                policy,
+                missing: Some(format!("driver or GPU have no {what}")),
+                ..PatternRun::default()
+            })
+            .collect(),
+        ..Probe::default()
+    }
 }
 
 /// The finding, where there was memory for one; else the plain reason.

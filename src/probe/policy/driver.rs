@@ -15,14 +15,16 @@ use crate::probe::device::{Device, DeviceError, GRANULE};
 /// Live blocks, by address.
 type Live = BTreeMap<u64, u64>;
 
-pub struct Plain {
+pub struct Plain<'d, D> {
+    device: &'d mut D,
     arena: u64,
     live: Live,
 }
 
-impl Plain {
-    pub fn new(arena: u64) -> Self {
+impl<'d, D> Plain<'d, D> {
+    pub fn new(device: &'d mut D, arena: u64) -> Self {
         Self {
+            device,
             arena,
             live: Live::new(),
         }
@@ -38,21 +40,25 @@ impl Plain {
     }
 }
 
-impl<D: Device> Allocator<D> for Plain {
-    fn take(&mut self, device: &mut D, size: u64) -> Result<u64, DeviceError> {
+impl<D: Device> Allocator<D> for Plain<'_, D> {
+    fn device(&mut self) -> &mut D {
+        self.device
+    }
+
+    fn take(&mut self, size: u64) -> Result<u64, DeviceError> {
         let size = rounded(Bytes(size)).0;
         let held: u64 = self.live.values().sum();
         if held + size > self.arena {
             return Err(DeviceError::OutOfMemory);
         }
-        let address = device.alloc(size)?;
+        let address = self.device.alloc(size)?;
         self.live.insert(address, size);
         Ok(address)
     }
 
-    fn give(&mut self, device: &mut D, address: u64) {
+    fn give(&mut self, address: u64) {
         if self.live.remove(&address).is_some() {
-            device.free(address);
+            self.device.free(address);
         }
     }
 
@@ -60,18 +66,19 @@ impl<D: Device> Allocator<D> for Plain {
         self.pages().iter().map(|(from, to)| to - from).sum()
     }
 
-    fn segments(&mut self, _device: &mut D) -> Vec<Segment> {
+    fn segments(&self) -> Vec<Segment> {
         laid_out(&self.pages(), &self.live)
     }
 
-    fn close(&mut self, device: &mut D) {
+    fn close(&mut self) {
         for (address, _) in std::mem::take(&mut self.live) {
-            device.free(address);
+            self.device.free(address);
         }
     }
 }
 
-pub struct StreamOrdered {
+pub struct StreamOrdered<'d, D> {
+    device: &'d mut D,
     arena: u64,
     live: Live,
     /// All that was ever handed out, as stretches.
@@ -79,10 +86,11 @@ pub struct StreamOrdered {
     reserved: u64,
 }
 
-impl StreamOrdered {
-    pub fn open<D: Device>(device: &mut D, arena: u64) -> Result<Self, DeviceError> {
+impl<'d, D: Device> StreamOrdered<'d, D> {
+    pub fn open(device: &'d mut D, arena: u64) -> Result<Self, DeviceError> {
         device.open_pool()?;
         Ok(Self {
+            device,
             arena,
             live: Live::new(),
             seen: Vec::new(),
@@ -91,24 +99,28 @@ impl StreamOrdered {
     }
 }
 
-impl<D: Device> Allocator<D> for StreamOrdered {
-    fn take(&mut self, device: &mut D, size: u64) -> Result<u64, DeviceError> {
+impl<D: Device> Allocator<D> for StreamOrdered<'_, D> {
+    fn device(&mut self) -> &mut D {
+        self.device
+    }
+
+    fn take(&mut self, size: u64) -> Result<u64, DeviceError> {
         let size = rounded(Bytes(size)).0;
         let held: u64 = self.live.values().sum();
         if held + size > self.arena {
             return Err(DeviceError::OutOfMemory);
         }
-        let address = device.pool_alloc(size)?;
+        let address = self.device.pool_alloc(size)?;
         self.live.insert(address, size);
         self.seen.push((address, address + size));
         self.seen = merged(std::mem::take(&mut self.seen).into_iter());
-        self.reserved = device.pool_reserved()?;
+        self.reserved = self.device.pool_reserved()?;
         Ok(address)
     }
 
-    fn give(&mut self, device: &mut D, address: u64) {
+    fn give(&mut self, address: u64) {
         if self.live.remove(&address).is_some() {
-            device.pool_free(address);
+            self.device.pool_free(address);
         }
     }
 
@@ -116,15 +128,15 @@ impl<D: Device> Allocator<D> for StreamOrdered {
         self.reserved
     }
 
-    fn segments(&mut self, _device: &mut D) -> Vec<Segment> {
+    fn segments(&self) -> Vec<Segment> {
         laid_out(&self.seen, &self.live)
     }
 
-    fn close(&mut self, device: &mut D) {
+    fn close(&mut self) {
         for (address, _) in std::mem::take(&mut self.live) {
-            device.pool_free(address);
+            self.device.pool_free(address);
         }
-        device.close_pool();
+        self.device.close_pool();
     }
 }
 
@@ -167,6 +179,7 @@ fn laid_out(stretches: &[(u64, u64)], live: &Live) -> Vec<Segment> {
             address: from,
             size: Bytes(to - from),
             pool: PoolKind::Large,
+            pool_id: None,
             stream: 0,
             expandable: false,
             blocks,

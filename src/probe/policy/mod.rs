@@ -4,14 +4,11 @@
 //! same shape as the map of a process, so that one function judges both
 //! ([`Fragmentation`](crate::allocator::fragmentation::Fragmentation)).
 
-mod blocks;
 mod driver;
-mod expandable;
-mod native;
+mod torch;
 
 use self::driver::{Plain, StreamOrdered};
-use self::expandable::Expandable;
-use self::native::Native;
+use self::torch::Torch;
 use super::bins;
 use super::device::{Device, DeviceError};
 use super::pattern::Pattern;
@@ -22,14 +19,15 @@ use crate::model::units::Bytes;
 
 /// An allocator on a device.
 trait Allocator<D: Device> {
-    fn take(&mut self, device: &mut D, size: u64) -> Result<u64, DeviceError>;
-    fn give(&mut self, device: &mut D, address: u64);
+    fn device(&mut self) -> &mut D;
+    fn take(&mut self, size: u64) -> Result<u64, DeviceError>;
+    fn give(&mut self, address: u64);
     /// Held from the driver now.
     fn reserved(&self) -> u64;
     /// What it holds, block by block.
-    fn segments(&mut self, device: &mut D) -> Vec<Segment>;
+    fn segments(&self) -> Vec<Segment>;
     /// Gives everything back to the driver, blocks that are still live too.
-    fn close(&mut self, device: &mut D);
+    fn close(&mut self);
 }
 
 /// Runs a pattern until `deadline_us`.
@@ -48,23 +46,12 @@ pub fn run<D: Device>(
         requests: pattern.requests.len() as u64,
         ..PatternRun::default()
     };
-    let allocator: Result<Box<dyn Allocator<D>>, DeviceError> = match policy {
-        Policy::Native => Ok(Box::new(Native::new(arena.0))),
-        Policy::Expandable => {
-            Expandable::open(device, arena.0).map(|it| Box::new(it) as Box<dyn Allocator<D>>)
-        }
-        Policy::Plain => Ok(Box::new(Plain::new(arena.0))),
-        Policy::Pool => {
-            StreamOrdered::open(device, arena.0).map(|it| Box::new(it) as Box<dyn Allocator<D>>)
-        }
-        Policy::Unknown => Err(DeviceError::Failed("this version does not know it".into())),
-    };
-    match allocator {
+    match open(device, policy, arena.0) {
         Ok(mut allocator) => {
-            let result = drive(device, &mut *allocator, pattern, deadline_us, &mut run);
+            let result = drive(&mut *allocator, pattern, deadline_us, &mut run);
             run.reserved_bytes = Bytes(allocator.reserved());
-            judge(allocator.segments(device), &mut run);
-            allocator.close(device);
+            judge(allocator.segments(), &mut run);
+            allocator.close();
             run.missing = result.err();
         }
         Err(error) => run.missing = Some(words(error)),
@@ -73,8 +60,21 @@ pub fn run<D: Device>(
     run
 }
 
-fn drive<D: Device>(
+fn open<D: Device>(
     device: &mut D,
+    policy: Policy,
+    arena: u64,
+) -> Result<Box<dyn Allocator<D> + '_>, DeviceError> {
+    Ok(match policy {
+        Policy::Native => Box::new(Torch::new(device, arena, false)),
+        Policy::Expandable => Box::new(Torch::new(device, arena, true)),
+        Policy::Plain => Box::new(Plain::new(device, arena)),
+        Policy::Pool => Box::new(StreamOrdered::open(device, arena)?),
+        Policy::Unknown => return Err(DeviceError::Failed("this version does not know it".into())),
+    })
+}
+
+fn drive<D: Device>(
     allocator: &mut dyn Allocator<D>,
     pattern: &Pattern,
     deadline_us: u64,
@@ -83,17 +83,17 @@ fn drive<D: Device>(
     // When each ends, and where it is.
     let mut ends: Vec<(u64, u64)> = Vec::new();
     for (at, wanted) in (0_u64..).zip(&pattern.requests) {
-        if device.now_us() >= deadline_us {
+        if allocator.device().now_us() >= deadline_us {
             return Err("the time limit came first".into());
         }
         ends.retain(|&(end, address)| {
             if end == at {
-                allocator.give(device, address);
+                allocator.give(address);
             }
             end != at
         });
         run.requests_made += 1;
-        match allocator.take(device, wanted.0) {
+        match allocator.take(wanted.0) {
             Ok(address) if wanted.1 > 0 => ends.push((at + u64::from(wanted.1), address)),
             Ok(_) => {}
             Err(DeviceError::OutOfMemory) => run.failures += 1,

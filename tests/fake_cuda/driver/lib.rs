@@ -34,6 +34,8 @@ const OUT_OF_MEMORY: c_int = 2;
 const NO_DEVICE: c_int = 100;
 const INVALID_DEVICE: c_int = 101;
 const COMPUTE_MODE: c_int = 20;
+const VIRTUAL_MEMORY: c_int = 102;
+const MEMORY_POOLS: c_int = 115;
 
 static CARD: LazyLock<Mutex<Card>> = LazyLock::new(|| Mutex::new(Card::new(Scenario::read())));
 
@@ -98,10 +100,12 @@ pub extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) -> c_i
 #[unsafe(no_mangle)]
 pub extern "C" fn cuDeviceGetAttribute(value: *mut c_int, which: c_int, _device: c_int) -> c_int {
     code(card("cuDeviceGetAttribute").and_then(|card| {
-        if which != COMPUTE_MODE {
-            return Err(INVALID_VALUE);
-        }
-        unsafe { *value = card.scenario.compute_mode };
+        let known = match which {
+            COMPUTE_MODE => card.scenario.compute_mode,
+            VIRTUAL_MEMORY | MEMORY_POOLS => c_int::from(!card.scenario.lacks.contains(&which)),
+            _ => return Err(INVALID_VALUE),
+        };
+        unsafe { *value = known };
         Ok(())
     }))
 }

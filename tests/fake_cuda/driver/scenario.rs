@@ -21,6 +21,8 @@ pub struct Scenario {
     pub largest_mib: Option<u64>,
     /// As `CUcomputemode`.
     pub compute_mode: c_int,
+    /// Attributes of the device that are 0, by their numbers.
+    pub lacks: Vec<c_int>,
     pub call: Vec<Call>,
 }
 
@@ -46,6 +48,7 @@ impl Default for Scenario {
             context_mib: 512,
             largest_mib: None,
             compute_mode: 0,
+            lacks: Vec::new(),
             call: Vec::new(),
         }
     }

@@ -1,0 +1,192 @@
+//! PyTorch's own rules: the [`Model`] that `gputop whatif` plays histories with, whose segments and pages are real
+//! memory of the card here. With its addresses, too: which of several equal blocks is taken is decided by them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Allocator;
+use crate::allocator::config::Config;
+use crate::allocator::driver::Driver;
+use crate::allocator::model::{Model, Outcome};
+use crate::allocator::rules::{NEWEST, Rules};
+use crate::allocator::trace::{BlockId, Op, PoolId};
+use crate::model::pool::Segment;
+use crate::model::units::Bytes;
+use crate::probe::device::{Device, DeviceError};
+
+pub struct Torch<'d, D: Device> {
+    model: Model<Arena<'d, D>>,
+    /// Of live blocks, by address.
+    names: HashMap<u64, BlockId>,
+    next: BlockId,
+}
+
+impl<'d, D: Device> Torch<'d, D> {
+    pub fn new(device: &'d mut D, arena: u64, expandable: bool) -> Self {
+        let config = Config {
+            expandable: Some(expandable),
+            ..Config::default()
+        };
+        let arena = Arena {
+            device,
+            size: arena,
+            held: 0,
+            segments: BTreeMap::new(),
+            pages: BTreeMap::new(),
+            ranges: Vec::new(),
+            trouble: None,
+        };
+        Self {
+            model: Model::on(arena, Rules::new(NEWEST, &config)),
+            names: HashMap::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<D: Device> Allocator<D> for Torch<'_, D> {
+    fn device(&mut self) -> &mut D {
+        self.model.driver().device
+    }
+
+    fn take(&mut self, size: u64) -> Result<u64, DeviceError> {
+        self.next += 1;
+        match self.model.alloc(self.next, Bytes(size), 0, PoolId::SHARED) {
+            Outcome::Address(address) => {
+                self.names.insert(address, self.next);
+                Ok(address)
+            }
+            Outcome::OutOfMemory => match self.model.driver().trouble.take() {
+                Some(why) => Err(DeviceError::Failed(why)),
+                None => Err(DeviceError::OutOfMemory),
+            },
+        }
+    }
+
+    fn give(&mut self, address: u64) {
+        if let Some(block) = self.names.remove(&address) {
+            self.model.play(&Op::Free { block });
+            self.model.play(&Op::FreeCompleted { block });
+        }
+    }
+
+    fn reserved(&self) -> u64 {
+        self.model.stats().reserved.current
+    }
+
+    fn segments(&self) -> Vec<Segment> {
+        self.model.segments()
+    }
+
+    fn close(&mut self) {
+        self.model.driver().close();
+    }
+}
+
+/// The part of a card that the model may hold.
+struct Arena<'d, D: Device> {
+    device: &'d mut D,
+    size: u64,
+    held: u64,
+    /// What the card gave, by address, with its size.
+    segments: BTreeMap<u64, u64>,
+    pages: BTreeMap<u64, u64>,
+    ranges: Vec<(u64, u64)>,
+    /// The card refused something for another reason than want of memory.
+    trouble: Option<String>,
+}
+
+impl<D: Device> Arena<'_, D> {
+    fn has_room(&self, size: u64) -> bool {
+        self.size.saturating_sub(self.held) >= size
+    }
+
+    /// `None` where the card did not do it; why is kept unless memory was wanting.
+    fn noted<T>(&mut self, result: Result<T, DeviceError>) -> Option<T> {
+        match result {
+            Ok(done) => Some(done),
+            Err(DeviceError::OutOfMemory) => None,
+            Err(DeviceError::Failed(why)) => {
+                self.trouble = Some(why);
+                None
+            }
+        }
+    }
+
+    fn unmap_page(&mut self, address: u64) {
+        if let Some(page) = self.pages.remove(&address) {
+            self.device.unmap(address, page);
+            self.held -= page;
+        }
+    }
+
+    /// Everything goes back to the card, whatever the model still has in it.
+    fn close(&mut self) {
+        for (address, _) in std::mem::take(&mut self.segments) {
+            self.device.free(address);
+        }
+        for (address, page) in std::mem::take(&mut self.pages) {
+            self.device.unmap(address, page);
+        }
+        for (address, size) in std::mem::take(&mut self.ranges) {
+            self.device.unreserve(address, size);
+        }
+        self.held = 0;
+    }
+}
+
+impl<D: Device> Driver for Arena<'_, D> {
+    fn free(&self) -> u64 {
+        self.size.saturating_sub(self.held)
+    }
+
+    fn alloc(&mut self, size: u64) -> Option<u64> {
+        if !self.has_room(size) {
+            return None;
+        }
+        let got = self.device.alloc(size);
+        let address = self.noted(got)?;
+        self.segments.insert(address, size);
+        self.held += size;
+        Some(address)
+    }
+
+    fn free_segment(&mut self, address: u64, _size: u64) {
+        if let Some(size) = self.segments.remove(&address) {
+            self.device.free(address);
+            self.held -= size;
+        }
+    }
+
+    fn reserve(&mut self, page: u64) -> Option<(u64, u64)> {
+        // An eighth more than there is memory, as PyTorch takes for a card.
+        let size = (self.size + self.size / 8).checked_next_multiple_of(page)?;
+        let got = self.device.reserve(size);
+        let address = self.noted(got)?;
+        self.ranges.push((address, size));
+        Some((address, size))
+    }
+
+    fn map(&mut self, address: u64, size: u64, page: u64) -> bool {
+        if !self.has_room(size) {
+            return false;
+        }
+        for at in pages(address, size, page) {
+            let got = self.device.map(at, page);
+            if self.noted(got).is_none() {
+                self.unmap(address, at - address, page);
+                return false;
+            }
+            self.pages.insert(at, page);
+            self.held += page;
+        }
+        true
+    }
+
+    fn unmap(&mut self, address: u64, size: u64, page: u64) {
+        pages(address, size, page).for_each(|at| self.unmap_page(at));
+    }
+}
+
+fn pages(address: u64, size: u64, page: u64) -> impl Iterator<Item = u64> {
+    (0..size / page).map(move |n| address + n * page)
+}
