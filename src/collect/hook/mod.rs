@@ -19,4 +19,5 @@ mod watch;
 
 pub use install::{install, python_path};
 pub use spool::{Report, Spool};
-pub use watch::{News, Watch};
+pub use statistics::ToldPools;
+pub use watch::{News, Watch, told_by};
