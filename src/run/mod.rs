@@ -27,6 +27,7 @@ mod behind;
 mod change;
 mod command;
 mod ended;
+mod enough;
 mod explanation;
 mod files;
 mod hook;
@@ -51,6 +52,7 @@ mod ward;
 
 pub use command::{CommandLine, NotStarted};
 pub use ended::Ended;
+pub use enough::while_wanted;
 pub use explanation::{Explanation, explain};
 pub use hook::Hook;
 pub use ranks::Rank;
