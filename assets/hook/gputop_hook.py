@@ -9,6 +9,10 @@ spool, which is made when there is a first line:
     exception   one that nobody caught, with its traceback as Python prints it
     trace       the allocation trace of the last `oom` lies ready
 
+and, on a page of its own that is written over each second:
+
+    statistics  what the allocators of the program's frameworks hold
+
 How it hears of them:
 
     the end of `import torch.cuda`  a finder that finds nothing looks, at the imports that come after, which modules
@@ -20,7 +24,8 @@ How it hears of them:
 
 Environment: GPUTOP_HOOK=0 turns it off; GPUTOP_HOOK_PTRACER=0 keeps the process unreadable for others of its user;
 GPUTOP_HOOK_SPOOL and GPUTOP_HOOK_RUN are where and for whom `gputop run` wants it written; GPUTOP_HOOK_TRACE is the
-directory for allocation traces; GPUTOP_HOOK_STATISTICS=1 writes the allocators' statistics each second.
+directory for allocation traces. Of JAX, TensorFlow and CuPy, whose memory nobody reads from outside, statistics are
+written each second; with GPUTOP_HOOK_STATISTICS=1 PyTorch's as well, with GPUTOP_HOOK_STATISTICS=0 none.
 """
 
 import os
@@ -241,7 +246,8 @@ def _when_torch_cuda(cuda):
     # Called by PyTorch once the program initialises CUDA, at once where it has.
     cuda._lazy_call(_when_cuda_is_up)
     _watch_notebook()
-    _watch_statistics(cuda)
+    if os.environ.get("GPUTOP_HOOK_STATISTICS") == "1":
+        _watch_statistics(cuda)
 
 
 def _when_cuda_is_up():
@@ -633,91 +639,162 @@ def _dump_trace(why):
         os.close(folder)
 
 
-# -- Statistics, where nobody may read them from outside -------------------------------------------------------------
+# -- Statistics, where nobody reads them from outside ----------------------------------------------------------------
 
 _statistics_thread = None
+# Held while a framework is asked: nobody forks then, and at the end it stays so.
+_asking = None
+# One page, which a reader sees as it was or as it is.
+_PAGE = 4096
+_page = None
+_MOST_DEVICES = 16
 
 
 def _watch_statistics(_):
-    global _statistics_thread
-    if os.environ.get("GPUTOP_HOOK_STATISTICS") != "1" or _statistics_thread is not None:
+    global _statistics_thread, _asking
+    if _statistics_thread is not None:
         return
     import _thread
+    import atexit
 
-    _statistics_thread = _thread.start_new_thread(_each_second, ())
+    _asking = _thread.allocate_lock()
+    _statistics_thread = _thread.start_new_thread(_each_second, (_asking,))
+    os.register_at_fork(before=_pause_asking, after_in_parent=_go_on_asking)
+    # The framework that is there by now has said before us what it does at the end, so we come before it.
+    atexit.register(_stop_asking)
 
 
-def _each_second():
-    fd = None
+_is_paused = False
+
+
+def _pause_asking():
+    global _is_paused
+    _is_paused = _asking is not None and _asking.acquire(timeout=0.5)
+
+
+def _go_on_asking():
+    if _is_paused and _asking is not None:
+        _asking.release()
+
+
+def _stop_asking():
+    global _asking, _page
+    if _asking is None:
+        return
+    _asking.acquire(timeout=0.5)
+    _asking = None
+    if _page is not None:
+        _quietly(lambda: os.unlink(os.readlink("/proc/self/fd/%d" % _page)))
+
+
+def _each_second(asking):
+    global _page
     pid = os.getpid()
-    try:
-        while os.getpid() == pid:
-            time.sleep(1)
-            found = _all_statistics()
-            if not found:
-                continue
-            if fd is None:
-                folder = _folder(_spool_path())
-                try:
-                    fd = _create(folder, _name() + "%s.now")
-                finally:
-                    os.close(folder)
-                fd = _writable_in_place(fd)
-            import json
-
-            line = dict(_process(), what="statistics", allocators=found)
-            steps = _steps()
-            if steps is not None:
-                line["steps"] = steps
-            data = json.dumps(line).encode("ascii", "replace")
-            # One page, always the same: a reader sees the last one or this one.
-            if len(data) < 4096:
-                os.pwrite(fd, data.ljust(4095) + b"\n", 0)
-    except Exception:
-        pass
+    while os.getpid() == pid:
+        time.sleep(1)
+        with asking:
+            try:
+                found = _all_statistics()
+                if found:
+                    _page = _open_page() if _page is None else _page
+                    os.pwrite(_page, _statistics_page(found), 0)
+            except Exception:
+                # What cannot be written once cannot be written each second.
+                return
 
 
-def _writable_in_place(fd):
+def _open_page():
     import fcntl
 
+    folder = _folder(_spool_path())
+    try:
+        fd = _create(folder, _name() + "%s.now")
+    finally:
+        os.close(folder)
+    # It is written in place.
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_APPEND)
     return fd
+
+
+def _statistics_page(found):
+    """As many of them as there is room for."""
+    import json
+
+    line = dict(_process(), what="statistics")
+    steps = _steps()
+    if steps is not None:
+        line["steps"] = steps
+    while True:
+        data = json.dumps(dict(line, allocators=found), separators=(",", ":")).encode("ascii", "replace")
+        if len(data) < _PAGE:
+            return data.ljust(_PAGE - 1) + b"\n"
+        found = found[:-1]
 
 
 def _all_statistics():
     """Of the frameworks that the program has imported and started."""
     found = []
     for read in (_torch_now, _jax_now, _tensorflow_now, _cupy_now):
-        found.extend(_quietly(read) or ())
-    return found[:16]
+        _quietly(found.extend, _until_it_fails(read))
+    return found
+
+
+def _until_it_fails(read):
+    try:
+        for told in read():
+            yield told
+    except Exception:
+        pass
+
+
+def _gauge(current, peak=None):
+    """What is not told is left out."""
+    gauge = {"current": current, "peak": peak}
+    return {name: int(value) for name, value in gauge.items() if value is not None}
 
 
 def _torch_now():
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized() or cuda.get_allocator_backend() != "native":
+    if os.environ.get("GPUTOP_HOOK_STATISTICS") != "1" or cuda is None:
         return
-    for device in range(min(cuda.device_count(), 16)):
+    if not cuda.is_initialized() or cuda.get_allocator_backend() != "native":
+        return
+    for device in range(min(cuda.device_count(), _MOST_DEVICES)):
         stats = cuda.memory_stats(device)
         if stats.get("reserved_bytes.all.peak"):
             yield dict(_statistics(stats), framework="torch", device=device)
 
 
 def _jax_now():
+    # Asking JAX for its devices would start it: only the backends that are there are asked.
     bridge = sys.modules.get("jax._src.xla_bridge")
-    if bridge is None or not bridge._backends:
-        return
-    for device in sys.modules["jax"].local_devices()[:16]:
-        stats = device.memory_stats() or {}
-        if "bytes_in_use" in stats:
-            in_use = {"current": stats["bytes_in_use"], "peak": stats.get("peak_bytes_in_use", stats["bytes_in_use"])}
-            told = {"framework": "jax", "device": device.id, "allocated_bytes": in_use}
-            if "pool_bytes" in stats:
-                pool = stats["pool_bytes"]
-                told["reserved_bytes"] = {"current": pool, "peak": stats.get("peak_pool_bytes", pool)}
-            if "largest_free_block_bytes" in stats:
-                told["largest_free_block"] = stats["largest_free_block_bytes"]
+    backends = list(getattr(bridge, "_backends", {}).values())
+    on_gpus = [backend for backend in backends if backend.platform in ("gpu", "cuda", "rocm")]
+    chosen = os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower()
+    allocator = {"": "bfc", "default": "bfc", "cuda_async": "cuda_malloc_async"}.get(chosen, chosen)
+    for backend in on_gpus or backends:
+        for device in backend.local_devices()[:_MOST_DEVICES]:
+            number = getattr(device, "local_hardware_id", None)
+            told = {"framework": "jax", "device": device.id if number is None else number}
+            if on_gpus:
+                told["allocator"] = allocator[:20]
+            # A device without statistics is told without.
+            _quietly(_add_xla, told, device.memory_stats)
             yield told
+
+
+def _add_xla(told, memory_stats):
+    stats = memory_stats() or {}
+    if "bytes_in_use" in stats:
+        told["allocated_bytes"] = _gauge(stats["bytes_in_use"], stats.get("peak_bytes_in_use"))
+    if "pool_bytes" in stats:
+        told["reserved_bytes"] = _gauge(stats["pool_bytes"], stats.get("peak_pool_bytes"))
+    # XLA has 0 in both where it does not know.
+    if stats.get("bytes_limit"):
+        told["limit_bytes"] = stats["bytes_limit"]
+    if stats.get("largest_free_block_bytes"):
+        told["largest_free_block"] = stats["largest_free_block_bytes"]
 
 
 def _tensorflow_now():
@@ -725,38 +802,52 @@ def _tensorflow_now():
     context = context.context_safe() if context is not None else None
     if context is None or not context._initialized:
         return
-    for number, _ in enumerate(context.list_logical_devices("GPU")[:16]):
-        info = context.get_memory_info("GPU:%d" % number)
-        in_use = {"current": info["current"], "peak": info["peak"]}
-        yield {"framework": "tensorflow", "device": number, "allocated_bytes": in_use}
+    chosen = os.environ.get("TF_GPU_ALLOCATOR", "").lower()
+    allocator = {"": "bfc", "cuda_malloc_async": "cuda_malloc_async"}.get(chosen, chosen)
+    for number, _ in enumerate(context.list_logical_devices("GPU")[:_MOST_DEVICES]):
+        told = {"framework": "tensorflow", "device": number, "allocator": allocator[:20]}
+        info = _quietly(context.get_memory_info, "GPU:%d" % number)
+        if info:
+            told["allocated_bytes"] = _gauge(info["current"], info.get("peak"))
+        yield told
 
 
 def _cupy_now():
     cupy = sys.modules.get("cupy")
-    if cupy is None or not _has_opened_a_gpu():
+    if cupy is None or getattr(cupy.__spec__, "_initializing", False):
         return
-    pool = cupy.get_default_memory_pool()
-    used, total = pool.used_bytes(), pool.total_bytes()
-    if total:
-        yield {
-            "framework": "cupy",
-            "device": 0,
-            "allocated_bytes": {"current": used, "peak": used},
-            "reserved_bytes": {"current": total, "peak": total},
-        }
+    for number in _started_devices():
+        # The device of this thread, which is nobody else's.
+        with cupy.cuda.Device(number):
+            # What the program chose, unless it has no pool.
+            pool = getattr(cupy.cuda.get_allocator(), "__self__", None)
+            if not hasattr(pool, "total_bytes"):
+                pool = cupy.get_default_memory_pool()
+            used, total, limit = pool.used_bytes(), pool.total_bytes(), _quietly(pool.get_limit)
+        if not total:
+            continue
+        kind = {"MemoryPool": "memory_pool", "MemoryAsyncPool": "cuda_malloc_async"}
+        told = {"framework": "cupy", "device": number, "allocator": kind.get(type(pool).__name__, "")}
+        told["allocated_bytes"] = _gauge(used)
+        told["reserved_bytes"] = _gauge(total)
+        if limit:
+            told["limit_bytes"] = limit
+        yield told
 
 
-_is_on_a_gpu = False
+def _started_devices():
+    """Those on which the program has a context: to ask about any other would make one."""
+    import ctypes
 
-
-def _has_opened_a_gpu():
-    global _is_on_a_gpu
-    for fd in () if _is_on_a_gpu else os.listdir("/proc/self/fd"):
-        target = _quietly(os.readlink, "/proc/self/fd/" + fd) or ""
-        if target.startswith("/dev/nvidia") and target[11:].isdigit():
-            _is_on_a_gpu = True
-            break
-    return _is_on_a_gpu
+    # Only where it is loaded already (RTLD_NOLOAD).
+    cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    for number in range(_MOST_DEVICES):
+        device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+        if cuda.cuDeviceGet(ctypes.byref(device), number):
+            return
+        failed = cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_active))
+        if not failed and is_active.value:
+            yield number
 
 
 # -- Leave to be read ------------------------------------------------------------------------------------------------
@@ -783,10 +874,10 @@ def _give_leave():
 
 
 def _after_fork():
-    global _begun, _done, _looks, _looked_for, _statistics_thread, _told, _dumps
+    global _begun, _done, _looks, _looked_for, _statistics_thread, _asking, _page, _told, _dumps
     _begun = _done = _looks = _dumps = 0
     _looked_for = 0.0
-    _statistics_thread = _told = None
+    _statistics_thread = _asking = _page = _told = None
     _spool.forget()
     if _ptracer == "given":
         _quietly(_give_leave)
@@ -804,9 +895,8 @@ def start():
         "torch.cuda": _when_torch_cuda,
         "torch.optim.optimizer": _when_optimizer,
     }
-    if os.environ.get("GPUTOP_HOOK_STATISTICS") == "1":
-        # PyTorch starts it by itself.
-        for name in ("jax._src.xla_bridge", "tensorflow.python.eager.context", "cupy"):
+    if os.environ.get("GPUTOP_HOOK_STATISTICS") != "0":
+        for name in ("jax._src.xla_bridge", "tensorflow.python.eager.context", "cupy.cuda"):
             _finder.awaited[name] = _watch_statistics
     _finder.look()
     sys.meta_path.insert(0, _finder)

@@ -1,4 +1,5 @@
-//! `gputop allocator PID`: what PyTorch's caching allocator of one process holds, read without touching it.
+//! `gputop allocator PID`: what PyTorch's caching allocator of one process holds, read without touching it; and what its
+//! other frameworks tell of their pools, where it has the Python hook.
 //!
 //! With `--pause` the map is read while the process is held still, which is the only thing in gputop that stops a
 //! target: what a very busy program holds changes in every try without it.
@@ -16,6 +17,7 @@ use serde::Serialize;
 use super::print;
 use crate::allocator::fits::{Around, Fits};
 use crate::allocator::fragmentation::Fragmentation;
+use crate::collect::hook::told_by;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::dump::Recorder;
 use crate::collect::memory::hold::{Held, Hold, HoldError};
@@ -24,12 +26,13 @@ use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{Allocator, Block, PoolId, PoolKind, PoolMap, Segment};
 use crate::model::reading::{Missing, Reading};
+use crate::model::told::{Framework, ToldPool};
 use crate::model::units::{Bytes, GpuUuid, Pid};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A running process that uses PyTorch on a GPU
+    /// A running process that uses PyTorch on a GPU, or JAX, TensorFlow, CuPy under `gputop run`
     pid: u32,
     /// List every block of every segment
     #[arg(long)]
@@ -53,6 +56,9 @@ struct Document {
     #[serde(skip)]
     library: &'static str,
     devices: Reading<Vec<Device>>,
+    /// Of other frameworks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    told: Vec<Told>,
     /// With `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
@@ -102,6 +108,26 @@ struct Extent {
     peak: i64,
 }
 
+/// A pool of which the program itself tells.
+#[derive(Serialize)]
+struct Told {
+    framework: Framework,
+    allocator: Allocator,
+    #[serde(skip)]
+    name: String,
+    ordinal: u32,
+    allocated_bytes: ToldExtent,
+    reserved_bytes: ToldExtent,
+    limit_bytes: Reading<Bytes>,
+    largest_free_block: Reading<Bytes>,
+}
+
+#[derive(Serialize)]
+struct ToldExtent {
+    current: Reading<Bytes>,
+    peak: Reading<Bytes>,
+}
+
 #[derive(Serialize)]
 struct Bucket {
     up_to_bytes: u64,
@@ -137,18 +163,27 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(file) = &args.dump {
         return record(proc_root, pid, file);
     }
-    let (document, code) = match read(proc_root, pid, args) {
+    let (mut document, code) = match read(proc_root, pid, args) {
         Ok(document) => (document, 0),
         Err(failure) => (unread(pid, &failure), exit_code(&failure)),
     };
+    document.told = told_by(proc_root, pid)
+        .others
+        .into_iter()
+        .map(Told::from)
+        .collect();
+    let is_told = !document.told.is_empty();
     if args.json {
         print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
-    } else if let Reading::Missing(why) = &document.devices {
-        eprintln!("gputop: PID {pid}: {why}");
     } else {
-        print(&text(&document))?;
+        if document.devices.value().is_some() || is_told {
+            print(&text(&document))?;
+        }
+        if let Reading::Missing(why) = &document.devices {
+            eprintln!("gputop: PID {pid}: {why}");
+        }
     }
-    Ok(code)
+    Ok(if is_told { 0 } else { code })
 }
 
 fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
@@ -184,6 +219,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
         allocator: Allocator::Native,
         library: attached.library(),
         devices: devices.into(),
+        told: Vec::new(),
         pause,
     })
 }
@@ -347,6 +383,27 @@ impl From<Stat> for Extent {
     }
 }
 
+impl From<ToldPool> for Told {
+    fn from(told: ToldPool) -> Self {
+        Self {
+            framework: told.framework,
+            allocator: told.allocator,
+            name: told.name(),
+            ordinal: told.ordinal,
+            allocated_bytes: ToldExtent {
+                current: told.allocated,
+                peak: told.allocated_peak,
+            },
+            reserved_bytes: ToldExtent {
+                current: told.reserved,
+                peak: told.reserved_peak,
+            },
+            limit_bytes: told.limit,
+            largest_free_block: told.largest_free_block,
+        }
+    }
+}
+
 impl Listed {
     fn new(segment: Segment, blocks: bool) -> Self {
         Self {
@@ -403,6 +460,7 @@ fn unread(pid: Pid, failure: &Failure) -> Document {
         allocator: failure.allocator(),
         library: "",
         devices: Reading::Missing(failure.missing()),
+        told: Vec::new(),
         pause: None,
     }
 }
@@ -424,7 +482,38 @@ fn text(document: &Document) -> String {
     for device in document.devices.value().into_iter().flatten() {
         write_device(&mut text, device);
     }
+    for told in &document.told {
+        write_told(&mut text, told);
+    }
     text
+}
+
+fn write_told(text: &mut String, told: &Told) {
+    let Told { name, ordinal, .. } = told;
+    let _ = writeln!(
+        text,
+        "\ndevice {ordinal}  {name}, told by the program itself"
+    );
+    let mut line = |name: &str, size: &Reading<Bytes>, peak: Option<Bytes>| {
+        let size = words(size);
+        let peak = peak.map_or(String::new(), |peak| {
+            format!("   peak {:>12}", peak.to_string())
+        });
+        let _ = writeln!(text, "  {name:<22}{size:>12}{peak}");
+    };
+    let (allocated, reserved) = (&told.allocated_bytes, &told.reserved_bytes);
+    line("allocated", &allocated.current, allocated.peak.get());
+    line("reserved", &reserved.current, reserved.peak.get());
+    line("limit", &told.limit_bytes, None);
+    line("largest free block", &told.largest_free_block, None);
+}
+
+/// The size, or a dash and the reason.
+fn words(size: &Reading<Bytes>) -> String {
+    match size {
+        Reading::Value(size) => size.to_string(),
+        Reading::Missing(why) => format!("– {why}"),
+    }
 }
 
 fn write_device(text: &mut String, device: &Device) {
@@ -442,10 +531,8 @@ fn write_device(text: &mut String, device: &Device) {
             let _ = writeln!(text, "  {:<22}– {why}", "requested");
         }
     }
-    let _ = match &device.largest_free_block {
-        Reading::Value(largest) => writeln!(text, "  {:<22}{largest:>12}", "largest free block"),
-        Reading::Missing(why) => writeln!(text, "  {:<22}– {why}", "largest free block"),
-    };
+    let largest = words(&device.largest_free_block);
+    let _ = writeln!(text, "  {:<22}{largest:>12}", "largest free block");
     let _ = writeln!(
         text,
         "  segments {}   retries {}   OOM {}",

@@ -5,6 +5,8 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use color_eyre::Result;
@@ -69,7 +71,8 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
             };
             let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
             say(&format!("\n{text}"));
-            if let Some(fault) = kept(*record, shared) {
+            let fault = run::while_wanted(|is_enough| kept(*record, shared, is_enough));
+            if let Some(fault) = fault {
                 say(&format!("gputop: {fault}\n"));
             }
         }
@@ -87,18 +90,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Into the store, and the user's own command told; what went wrong, in one sentence: the command that was run has
 /// nothing to do with it.
-fn kept(record: Record, shared: &SharedArgs) -> Option<String> {
+fn kept(record: Record, shared: &SharedArgs, is_enough: &Arc<AtomicBool>) -> Option<String> {
     let shared = shared.clone();
     let settings = within(PATIENCE, move || {
         let settings = Settings::read(&shared, None);
         settings.map(|settings| settings.on_incident)
     });
     match settings {
-        Some(Ok(on_incident)) => keep(record, on_incident.as_deref()).fault,
+        Some(Ok(on_incident)) => keep(record, on_incident.as_deref(), is_enough).fault,
         Some(Err(error)) => {
-            let fault = keep(record, None).fault;
+            let fault = keep(record, None, is_enough).fault;
             Some(fault.unwrap_or_else(|| format!("on_incident was not run: {error}")))
         }
-        None => keep(record, None).fault,
+        None => keep(record, None, is_enough).fault,
     }
 }

@@ -1,8 +1,10 @@
 //! An incident into the store, and the user's command told of it: what whoever sees one does.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::notice::{NOTICE_LIMIT, Notice, notify};
+use super::notice::{NOTICE_LIMIT, Notice, notify_until};
 use super::patience::within;
 use super::record::Record;
 use super::store::{Store, StoreError, Stored};
@@ -38,9 +40,9 @@ pub struct Kept {
 }
 
 /// Writes the incident of this user, and runs `on_incident` if it was not run for it before. Takes seconds at most, but
-/// those: not for a task that draws.
+/// those: not for a task that draws. `is_enough` ends the command before its time.
 #[must_use]
-pub fn keep(record: Record, on_incident: Option<&str>) -> Kept {
+pub fn keep(record: Record, on_incident: Option<&str>, is_enough: &Arc<AtomicBool>) -> Kept {
     let written = Store::of_this_user()
         .map_err(|error| error.to_string())
         .and_then(|store| Ok((store.clone(), put(store, record)?.uid)));
@@ -61,8 +63,9 @@ pub fn keep(record: Record, on_incident: Option<&str>) -> Kept {
     };
     let told = on_incident.map(|command| {
         let (uid, command) = (uid.clone(), command.to_owned());
+        let is_enough = Arc::clone(is_enough);
         within(NOTICE_LIMIT + MARGIN, move || {
-            notify(&store, &uid, &command, NOTICE_LIMIT)
+            notify_until(&store, &uid, &command, NOTICE_LIMIT, &is_enough)
         })
     });
     let fault = match told {

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,18 @@ pub enum Notice {
 /// Runs `command` for an incident of the store if nobody did so far; blocks up to `limit`, so never on a task that draws.
 #[must_use]
 pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notice {
+    notify_until(store, uid, command, limit, &AtomicBool::new(false))
+}
+
+/// The same, also ended as soon as `is_enough` says so: whoever waits does not want to any more.
+#[must_use]
+pub fn notify_until(
+    store: &Store,
+    uid: &Uid,
+    command: &str,
+    limit: Duration,
+    is_enough: &AtomicBool,
+) -> Notice {
     let failed = |why: &dyn std::fmt::Display| Notice::Failed(format!("on_incident: {why}"));
     let record = match store.read(uid) {
         Ok(record) => record,
@@ -50,14 +63,19 @@ pub fn notify(store: &Store, uid: &Uid, command: &str, limit: Duration) -> Notic
         return failed(&"the incident could not be written as JSON");
     };
     json.push(b'\n');
-    match tell(command, json, limit) {
+    match tell(command, json, limit, is_enough) {
         Ok(()) => Notice::Told,
         Err(why) => failed(&why),
     }
 }
 
 /// A clause where it failed.
-fn tell(command: &str, json: Vec<u8>, limit: Duration) -> Result<(), String> {
+fn tell(
+    command: &str,
+    json: Vec<u8>,
+    limit: Duration,
+    is_enough: &AtomicBool,
+) -> Result<(), String> {
     let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::piped())
@@ -77,6 +95,10 @@ fn tell(command: &str, json: Vec<u8>, limit: Duration) -> Result<(), String> {
         said.read(&mut child);
         match child.try_wait() {
             Ok(Some(status)) => break status,
+            Ok(None) if is_enough.load(Ordering::Relaxed) => {
+                stop(&mut child);
+                return Err("the command was interrupted and killed".to_owned());
+            }
             Ok(None) if Instant::now() < end => thread::sleep(PAUSE),
             Ok(None) => {
                 stop(&mut child);

@@ -1,8 +1,9 @@
 //! Where a GPU's memory is, in parts that add up:
 //! driver + allocated + idle + other + processes + unattributed + free = total.
 //!
-//! The first three of the processes' parts exist where the pools of a process were read: its live tensors, its cache,
-//! and what it holds beside its pools (context, libraries). `processes` is the rest of them, whole.
+//! The first three of the processes' parts exist where the pools of a process were read, or its frameworks tell of
+//! them: its live tensors, its cache, and what it holds beside its pools (context, libraries). `processes` is the rest
+//! of them, whole; of one whose framework tells no more than what is in its tensors, all beyond that.
 //!
 //! The process list, the memory figures and the pools are read at slightly different moments, so parts may sum to
 //! more than is used; then the ones named last give way and the split is marked approximate.
@@ -10,6 +11,8 @@
 use super::gpu::{Gpu, GpuProcess};
 use super::pool::{Pool, Pools};
 use super::process::ProcessKey;
+use super::reading::Reading;
+use super::told::ToldPool;
 use super::units::{Bytes, GpuUuid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +26,7 @@ pub struct Accounting {
     pub idle: Bytes,
     /// What these processes hold beside their pools: context, libraries, other allocators.
     pub other: Bytes,
-    /// Processes whose pools are not known, whole.
+    /// Processes whose pools are not known, whole, or as far as they are not.
     pub processes: Bytes,
     /// Used, by no process that is listed with its memory.
     pub unattributed: Bytes,
@@ -100,13 +103,11 @@ impl Claims {
                 (None, vram) => add(&mut claims.processes, vram.unwrap_or(0)),
             }
         }
-        for pool in pools.iter().flat_map(|pools| &*pools.list) {
-            let listed = list.iter().any(|p| p.process == Some(pool.process));
-            if !listed && pool.gpu.value().is_some_and(|uuid| is_on(gpu, uuid)) {
-                let held = Held::of_pool(pool);
-                nameless = nameless.saturating_sub(held.reserved());
-                claims.take_pool(held, None);
-            }
+        let is_listed = |process| list.iter().any(|p| p.process == Some(process));
+        let here = pools.iter().flat_map(|pools| Held::on(pools, gpu));
+        for (_, held) in here.filter(|(process, _)| !is_listed(*process)) {
+            nameless = nameless.saturating_sub(held.reserved());
+            claims.take_pool(held, None);
         }
         add(&mut claims.processes, nameless);
         claims
@@ -119,7 +120,12 @@ impl Claims {
         self.contradict |= held.reserved() > vram;
         add(&mut self.allocated, allocated);
         add(&mut self.idle, idle);
-        add(&mut self.other, vram - allocated - idle);
+        let beyond = if held.is_part {
+            &mut self.processes
+        } else {
+            &mut self.other
+        };
+        add(beyond, vram - allocated - idle);
     }
 
     fn sum(&self) -> u64 {
@@ -138,6 +144,8 @@ fn add(sum: &mut u64, more: u64) {
 struct Held {
     allocated: u64,
     idle: u64,
+    /// How much more is idle is not told.
+    is_part: bool,
 }
 
 impl Held {
@@ -145,17 +153,37 @@ impl Held {
         Self {
             allocated: pool.stats.allocated.last().0,
             idle: pool.stats.idle().0,
+            is_part: false,
         }
     }
 
+    /// `None` where not even that is told what is allocated.
+    fn of_told(told: &ToldPool) -> Option<Self> {
+        let idle = told.idle().get();
+        Some(Self {
+            allocated: told.allocated.get()?.0,
+            idle: idle.unwrap_or_default().0,
+            is_part: idle.is_none(),
+        })
+    }
+
+    /// Each pool on a GPU.
+    fn on<'p>(pools: &'p Pools, gpu: &'p Gpu) -> impl Iterator<Item = (ProcessKey, Self)> + 'p {
+        let is_here = |uuid: &Reading<GpuUuid>| uuid.value().is_some_and(|uuid| is_on(gpu, uuid));
+        let read = pools.list.iter().filter(move |pool| is_here(&pool.gpu));
+        let told = pools.told.iter().filter(move |told| is_here(&told.gpu));
+        let read = read.map(|pool| (pool.process, Self::of_pool(pool)));
+        read.chain(told.filter_map(|told| Some((told.process, Self::of_told(told)?))))
+    }
+
     fn of(pools: &Pools, process: ProcessKey, gpu: &Gpu) -> Option<Self> {
-        pools
-            .of(process)
-            .filter(|pool| pool.gpu.value().is_some_and(|uuid| is_on(gpu, uuid)))
-            .map(Self::of_pool)
+        Self::on(pools, gpu)
+            .filter(|(whose, _)| *whose == process)
+            .map(|(_, held)| held)
             .reduce(|a, b| Self {
                 allocated: a.allocated.saturating_add(b.allocated),
                 idle: a.idle.saturating_add(b.idle),
+                is_part: a.is_part || b.is_part,
             })
     }
 
@@ -258,6 +286,39 @@ mod tests {
         let split = account_pools(&gpu, Some(&pools(&[(1, 15, 44)]))).expect("a split");
         assert_eq!((split.idle, split.other), (Bytes(25), Bytes(0)));
         assert!(split.approximate);
+    }
+
+    #[test]
+    fn a_framework_that_tells_less_leaves_less_split() {
+        let gpu = with_keys(gpu(100, 20, 10, &[40, 25]));
+        let told = |reserved: Reading<Bytes>| ToldPool {
+            process: key(1),
+            gpu: GpuUuid::default().into(),
+            allocated: Bytes(5).into(),
+            reserved,
+            ..ToldPool::default()
+        };
+        let parts = |told: Vec<ToldPool>, list: &[(u32, u64, u64)]| {
+            let pools = Pools {
+                told: told.into(),
+                ..pools(list)
+            };
+            let split = account_pools(&gpu, Some(&pools)).expect("a split");
+            [split.allocated, split.idle, split.other, split.processes].map(|part| part.0)
+        };
+        assert_eq!(parts(vec![told(Bytes(30).into())], &[]), [5, 25, 10, 25]);
+        // What of the rest is idle and what is context nobody tells.
+        assert_eq!(parts(vec![told(Reading::default())], &[]), [5, 0, 0, 60]);
+        // Beside PyTorch in the same process.
+        assert_eq!(
+            parts(vec![told(Bytes(6).into())], &[(1, 7, 9)]),
+            [12, 3, 25, 25]
+        );
+        let silent = ToldPool {
+            allocated: Reading::default(),
+            ..told(Bytes(30).into())
+        };
+        assert_eq!(parts(vec![silent], &[]), [0, 0, 0, 65]);
     }
 
     #[test]

@@ -33,4 +33,5 @@ pub mod signal;
 pub mod spelling;
 pub mod stack;
 pub mod text;
+pub mod told;
 pub mod units;

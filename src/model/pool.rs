@@ -1,4 +1,5 @@
-//! A memory pool that a process keeps on one device: PyTorch's caching allocator today, others later.
+//! A memory pool that a process keeps on one device: PyTorch's caching allocator. What other frameworks tell of theirs
+//! is less, and in [`told`](super::told).
 //!
 //! A pool has statistics, cheap enough for twenty reads a second, and a map of segments and blocks, read only while
 //! someone looks. Names are the field's: allocated, reserved, active, segment, block, inactive split.
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::reading::Reading;
+use super::told::ToldPool;
 use super::units::{Bytes, GpuUuid, Mono};
 
 /// One pool: one process, one allocator, one device of that process.
@@ -39,9 +41,31 @@ pub enum Allocator {
     CudaMallocAsync,
     /// The user's own library.
     Pluggable,
+    /// XLA's best-fit allocator with coalescing: JAX's default.
+    XlaBfc,
+    /// TensorFlow's best-fit allocator with coalescing.
+    TensorflowBfc,
+    /// CuPy's default memory pool.
+    CupyMemoryPool,
     #[default]
     #[serde(other)]
     Unknown,
+}
+
+impl Allocator {
+    /// As the field calls it: `XLA BFC`.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Native => "PyTorch's caching allocator",
+            Self::CudaMallocAsync => "cudaMallocAsync",
+            Self::Pluggable => "pluggable allocator",
+            Self::XlaBfc => "XLA BFC",
+            Self::TensorflowBfc => "TensorFlow BFC",
+            Self::CupyMemoryPool => "CuPy memory pool",
+            Self::Unknown => "unknown allocator",
+        }
+    }
 }
 
 /// A number over the time between two frames: its least, its greatest and its last value.
@@ -215,6 +239,13 @@ pub struct Pools {
     pub at: Mono,
     pub list: Arc<Vec<Pool>>,
     pub unread: Arc<Vec<Unread>>,
+    /// What other frameworks tell of their own.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub told: Arc<Vec<ToldPool>>,
+}
+
+fn is_empty(list: &Arc<Vec<ToldPool>>) -> bool {
+    list.is_empty()
 }
 
 impl Segment {
@@ -235,6 +266,11 @@ impl Pools {
     /// The pools of a process, by ordinal as a reader lists them.
     pub fn of(&self, process: ProcessKey) -> impl Iterator<Item = &Pool> {
         self.list.iter().filter(move |pool| pool.process == process)
+    }
+
+    /// What the frameworks of a process tell of their own pools.
+    pub fn told_of(&self, process: ProcessKey) -> impl Iterator<Item = &ToldPool> {
+        self.told.iter().filter(move |told| told.process == process)
     }
 
     /// Why the allocator of a process could not be read, if that was tried.

@@ -16,7 +16,7 @@
 //! the command does to it is done to it alone. Where others share our process group (a script, a pipeline, the
 //! other ranks of a launcher) they share the keyboard's signals as well, so there the command stays among them, as it
 //! would without us, and only what it writes to the terminal takes the way through a pty (what it does to the modes of
-//! that is done to the terminal).
+//! that is done to the terminal, and where its input is a pipe it may get its keys from there).
 //!
 //! What is a pipe or a file is the command's own: inherited, never copied.
 //!
@@ -27,6 +27,7 @@ mod behind;
 mod change;
 mod command;
 mod ended;
+mod enough;
 mod explanation;
 mod files;
 mod hook;
@@ -39,6 +40,7 @@ mod passing;
 mod pty;
 mod ranks;
 mod raw;
+mod readers;
 mod recorded;
 mod relay;
 mod signals;
@@ -50,6 +52,7 @@ mod ward;
 
 pub use command::{CommandLine, NotStarted};
 pub use ended::Ended;
+pub use enough::while_wanted;
 pub use explanation::{Explanation, explain};
 pub use hook::Hook;
 pub use ranks::Rank;
@@ -131,7 +134,7 @@ fn in_session(
     let mut ward = keeper.into_ward()?;
     // A failure to go raw leaves line editing to the terminal: keys arrive all the same.
     terminal.take();
-    let relay = relay::Relay::new(Some(terminal), Some(pty), true, tape);
+    let relay = relay::Relay::new(Some(terminal), Some(pty), streams.keys(), tape);
     Ok((relay.run(signals, &mut ward), ward.who()))
 }
 
@@ -150,6 +153,6 @@ fn beside(
     let (terminal, pty) = through.unzip();
     let slave = pty.as_ref().map(pty::Pty::slave);
     let mut ward = ward::Ward::own(command.spawn(streams, slave, signals)?);
-    let relay = relay::Relay::new(terminal, pty, false, tape);
+    let relay = relay::Relay::new(terminal, pty, streams.keys(), tape);
     Ok((relay.run(signals, &mut ward), ward.who()))
 }

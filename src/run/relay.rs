@@ -19,10 +19,12 @@ use super::mirror::Mirror;
 use super::passing::Passing;
 use super::pty::Pty;
 use super::raw;
+use super::readers::has_reader;
 use super::signals::{Received, Signals, stop_by};
 use super::tape::Tape;
 use super::terminal::Terminal;
 use super::ward::{News, Ward};
+use crate::model::process::ProcessKey;
 
 /// How many pieces are passed on before signals and keys are looked after again.
 const PIECES: usize = 16;
@@ -41,9 +43,22 @@ pub(super) struct Relay<'a> {
     has_keys: bool,
     /// the modes that are meant for the keyboard.
     mirror: Option<Mirror>,
+    /// Whether it ever asked for keys where it writes, and got some.
+    hands_keys_on: bool,
     screen: Passing,
     keys: Passing,
     tape: &'a mut Tape,
+}
+
+/// Whose the keys are that are typed on the terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keys {
+    /// The command's: its terminal is the pty.
+    Ours,
+    /// Its input is the terminal itself: it reads them there.
+    Its,
+    /// Nobody's, until it asks for them where it writes.
+    Nobodys,
 }
 
 /// What there is to do.
@@ -60,16 +75,19 @@ impl<'a> Relay<'a> {
     pub(super) fn new(
         terminal: Option<Terminal>,
         pty: Option<Pty>,
-        has_keys: bool,
+        keys: Keys,
         tape: &'a mut Tape,
     ) -> Self {
-        let mirror = terminal.as_ref().filter(|_| !has_keys).map(Mirror::of);
+        let has_keys = keys == Keys::Ours;
+        let mirror = terminal.as_ref().filter(|_| !has_keys);
+        let mirror = mirror.map(|terminal| Mirror::of(terminal, keys == Keys::Nobodys));
         Self {
             mirror,
             terminal,
             master: pty.map(Pty::into_master),
             is_open: true,
             has_keys,
+            hands_keys_on: false,
             screen: Passing::new(),
             keys: Passing::new(),
             tape,
@@ -114,7 +132,7 @@ impl<'a> Relay<'a> {
                 return Ok(ended);
             }
         }
-        self.pass_keys(ready.keys);
+        self.pass_keys(ready.keys, ward);
         self.pass_output();
         Ok(None)
     }
@@ -138,12 +156,16 @@ impl<'a> Relay<'a> {
             if !from.is_empty() {
                 add(master.as_fd(), from);
             }
-            let may_read = self.has_keys && terminal.is_taken() && self.keys.is_empty();
+            let (wants, may_read) = match &mut self.mirror {
+                None => (true, terminal.is_taken()),
+                Some(mirror) => mirror.keys(master, terminal),
+            };
+            is_behind = wants && !may_read;
+            let may_read = may_read && self.keys.is_empty();
             let mut to = PollFlags::empty();
             to.set(PollFlags::POLLIN, may_read);
             to.set(PollFlags::POLLOUT, !self.screen.is_empty());
             places.terminal = add(terminal.as_fd(), to);
-            is_behind = self.has_keys && !terminal.is_taken();
         }
         let timeout = if is_behind {
             PollTimeout::from(LOOK_MS)
@@ -172,7 +194,7 @@ impl<'a> Relay<'a> {
     }
 
     fn look_whether_in_front(&mut self, ward: &mut Ward) {
-        if self.terminal.as_ref().is_some_and(Terminal::is_foreground) {
+        if self.has_keys && self.terminal.as_ref().is_some_and(Terminal::is_foreground) {
             self.go_on(ward);
         }
     }
@@ -236,13 +258,20 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn pass_keys(&mut self, are_there: bool) {
+    fn pass_keys(&mut self, are_there: bool, ward: &Ward) {
         let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
             return;
         };
-        if are_there && self.keys.fill(terminal).is_err() {
+        if are_there && let Some(mirror) = &mut self.mirror {
+            let has_reader = |key: ProcessKey| has_reader(key.pid.0, terminal);
+            // One that cannot be read, such as another user's, has no keys either.
+            if ward.who().is_some_and(has_reader) || self.keys.fill(terminal).is_err() {
+                return mirror.leave_keys();
+            }
+        } else if are_there && self.keys.fill(terminal).is_err() {
             return self.hang_up();
         }
+        self.hands_keys_on |= self.mirror.is_some() && !self.keys.is_empty();
         // Keys for a slave that nobody has open are for nobody.
         if self.keys.pass(master).is_err() {
             self.keys.clear();
@@ -337,7 +366,8 @@ impl<'a> Relay<'a> {
             .master
             .as_ref()
             .and_then(|master| tcgetattr(master).ok());
-        if let Some(master) = self.master.as_ref().filter(|_| terminal.is_taken()) {
+        let had_keys = terminal.is_taken() || self.hands_keys_on;
+        if let Some(master) = self.master.as_ref().filter(|_| had_keys) {
             ahead::put_back(master, self.keys.rest(), &terminal);
         }
         match (ended, left) {

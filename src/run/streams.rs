@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 
 use nix::unistd::{getpgrp, getpid, isatty, tcgetpgrp};
 
+use super::relay::Keys;
+
 /// How the command is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -40,6 +42,7 @@ impl Way {
 pub(super) struct Streams {
     terminals: [Option<u64>; 3],
     pub(super) way: Way,
+    is_shared: bool,
 }
 
 impl Streams {
@@ -60,7 +63,20 @@ impl Streams {
             [_, None, Some(_)] => Way::Beside(Some(Writes::Stderr)),
             [_, None, None] => Way::Beside(None),
         };
-        Self { terminals, way }
+        Self {
+            terminals,
+            way,
+            is_shared,
+        }
+    }
+
+    /// Whose the terminal's keys are.
+    pub(super) fn keys(&self) -> Keys {
+        match (self.way, self.terminals[0]) {
+            (Way::Session, _) => Keys::Ours,
+            (Way::Beside(_), None) if !self.is_shared => Keys::Nobodys,
+            (Way::Beside(_), _) => Keys::Its,
+        }
     }
 
     /// Whether standard stream `n` of the command is our pty.

@@ -81,10 +81,13 @@ fn command(row: &ProcessRow, theme: &Theme) -> Cell {
     }
 }
 
-/// A figure of the row's pool, or a dash.
-fn of_pool(row: &ProcessRow, theme: &Theme, of: impl Fn(&PoolStats) -> Option<Bytes>) -> Cell {
-    let size = row.pool().and_then(|pool| of(&pool.stats));
+/// A size, or a dash.
+fn size(size: Option<Bytes>, theme: &Theme) -> Cell {
     size.map_or_else(|| Cell::absent(theme), |size| Cell::text(gib(size)))
+}
+
+fn size_key(size: Option<Bytes>) -> SortKey {
+    SortKey::whole(size.map(|size| size.0))
 }
 
 /// How often something went wrong: nothing is quiet, anything is not.
@@ -202,32 +205,32 @@ pub const PROCESS_COLUMNS: &[Column<ProcessRow>] = &[
         "ALLOC",
         5,
         3,
-        |row, theme| of_pool(row, theme, |stats| Some(stats.allocated.last())),
-        largest(|row| pool_key(row, |stats| Some(stats.allocated.last().0))),
+        |row, theme| size(row.allocated(), theme),
+        largest(|row| size_key(row.allocated())),
         "GiB in live tensors.",
     ),
     right(
         "RESV",
         5,
         12,
-        |row, theme| of_pool(row, theme, |stats| Some(stats.reserved.last())),
-        largest(|row| pool_key(row, |stats| Some(stats.reserved.last().0))),
+        |row, theme| size(row.reserved(), theme),
+        largest(|row| size_key(row.reserved())),
         "GiB that the process's allocator holds from the driver.",
     ),
     right(
         "IDLE",
         5,
         3,
-        |row, theme| of_pool(row, theme, |stats| Some(stats.idle())),
-        largest(|row| pool_key(row, |stats| Some(stats.idle().0))),
+        |row, theme| size(row.idle(), theme),
+        largest(|row| size_key(row.idle())),
         "GiB cached by the allocator, in no tensor.",
     ),
     right(
         "STUCK",
         5,
         4,
-        |row, theme| of_pool(row, theme, stuck),
-        largest(|row| pool_key(row, |stats| Some(stuck(stats)?.0))),
+        |row, theme| size(row.pool().and_then(|pool| stuck(&pool.stats)), theme),
+        largest(|row| size_key(row.pool().and_then(|pool| stuck(&pool.stats)))),
         "The part of IDLE beside live tensors: only smaller requests can use it; - with expandable segments, of \
          which only the map tells (M).",
     ),

@@ -9,7 +9,6 @@ use super::columns::gib;
 use super::rows::ProcessRow;
 use super::theme::Role;
 use super::widgets::table::Cell;
-use crate::model::pool::PoolStats;
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::units::{Bytes, Pid};
 
@@ -141,9 +140,7 @@ impl Sums {
                 Some(vram) => add(&mut sums.vram, vram),
                 None => sums.vram_is_part = true,
             }
-            if let Some(pool) = row.pool() {
-                sums.add_pool(&pool.stats);
-            }
+            sums.add_pools(row);
             if is_new {
                 if let Some(cpu) = row.live_fact(|f| &f.cpu).get() {
                     sums.cpu = Some(sums.cpu.unwrap_or(0.0) + cpu.0);
@@ -157,13 +154,20 @@ impl Sums {
         sums
     }
 
-    fn add_pool(&mut self, stats: &PoolStats) {
-        add(&mut self.allocated, stats.allocated.last());
-        add(&mut self.reserved, stats.reserved.last());
-        add(&mut self.idle, stats.idle());
-        let count = |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0) + more);
-        count(&mut self.retries, stats.num_alloc_retries);
-        count(&mut self.ooms, stats.num_ooms);
+    fn add_pools(&mut self, row: &ProcessRow) {
+        let sizes = [
+            (&mut self.allocated, row.allocated()),
+            (&mut self.reserved, row.reserved()),
+            (&mut self.idle, row.idle()),
+        ];
+        for (sum, size) in sizes {
+            size.into_iter().for_each(|size| add(sum, size));
+        }
+        if let Some(pool) = row.pool() {
+            let count = |sum: &mut Option<u64>, more| *sum = Some(sum.unwrap_or(0) + more);
+            count(&mut self.retries, pool.stats.num_alloc_retries);
+            count(&mut self.ooms, pool.stats.num_ooms);
+        }
     }
 }
 

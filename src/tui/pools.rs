@@ -6,7 +6,7 @@ use crate::allocator::config::Config;
 use crate::allocator::fits::Around;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
-pub use crate::model::place::{gpu_of, listed};
+pub use crate::model::place::{gpu_of, gpu_of_told, listed};
 use crate::model::pool::{Allocator, Pool, Unread};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reason};
@@ -63,7 +63,7 @@ pub fn any(frame: &Frame) -> bool {
     frame
         .pools
         .as_ref()
-        .is_some_and(|pools| !pools.list.is_empty())
+        .is_some_and(|pools| !pools.list.is_empty() || !pools.told.is_empty())
 }
 
 /// Why there is no pool of a process.
@@ -83,8 +83,7 @@ pub fn why_none(frame: &Frame, process: ProcessKey) -> Missing {
 /// A word or two for a list of reasons: `ptrace`, `cudaMallocAsync`.
 pub fn kind_words(unread: &Unread) -> &'static str {
     match (unread.allocator, unread.why.reason) {
-        (Allocator::CudaMallocAsync, _) => "cudaMallocAsync",
-        (Allocator::Pluggable, _) => "pluggable allocator",
+        (allocator @ (Allocator::CudaMallocAsync | Allocator::Pluggable), _) => allocator.words(),
         (_, Reason::Denied) => "ptrace",
         (_, reason) => reason.words(),
     }

@@ -13,9 +13,10 @@ use crate::allocator::warnings::NoteKind;
 use crate::model::event::{Event, Exit, Observation};
 use crate::model::frame::Frame;
 use crate::model::gpu::{Gpu, GpuProcess, HealthState};
-use crate::model::pool::Pool;
+use crate::model::pool::{Pool, PoolStats};
 use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::told::ToldPool;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 
 /// A process that was on a GPU and is no more.
@@ -252,6 +253,49 @@ impl ProcessRow {
             Origin::Ended { .. } => return None,
         };
         frame.pools.as_ref()?.list.get(pool?)
+    }
+
+    /// What other frameworks in it tell of their pools on this GPU.
+    pub fn told(&self) -> impl Iterator<Item = &ToldPool> {
+        let frame = match &self.origin {
+            Origin::Listed { frame, .. } | Origin::Local { frame, .. } => Some(frame),
+            Origin::Ended { .. } => None,
+        };
+        let key = self.id().key;
+        let uuid = self.gpu().map(|gpu| &gpu.uuid);
+        let all = frame.and_then(|frame| Some((frame, frame.pools.as_ref()?)));
+        all.into_iter()
+            .flat_map(move |(frame, pools)| pools.told_of(key).map(move |told| (frame, told)))
+            .filter(move |(frame, told)| {
+                let on = pools::gpu_of_told(frame, told).map(|gpu| &gpu.uuid);
+                on.is_some() && on == uuid
+            })
+            .map(|(_, told)| told)
+    }
+
+    /// What its allocators have handed out on this GPU; `None` where one of them does not tell.
+    pub fn allocated(&self) -> Option<Bytes> {
+        self.sum(|stats| stats.allocated.last(), |told| told.allocated.get())
+    }
+
+    /// What its allocators hold from the driver.
+    pub fn reserved(&self) -> Option<Bytes> {
+        self.sum(|stats| stats.reserved.last(), |told| told.reserved.get())
+    }
+
+    /// What they hold and have not handed out.
+    pub fn idle(&self) -> Option<Bytes> {
+        self.sum(PoolStats::idle, |told| told.idle().get())
+    }
+
+    fn sum(
+        &self,
+        of_read: fn(&PoolStats) -> Bytes,
+        of_told: fn(&ToldPool) -> Option<Bytes>,
+    ) -> Option<Bytes> {
+        let read = self.pool().map(|pool| Some(of_read(&pool.stats)));
+        let parts = read.into_iter().chain(self.told().map(of_told));
+        parts.reduce(|a, b| Some(Bytes(a?.0.saturating_add(b?.0))))?
     }
 
     pub fn warn(&mut self, worst: Option<NoteKind>) {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use gputop::model::event::Observation;
@@ -719,35 +719,184 @@ fn with_a_trace_the_fixes_say_what_they_would_have_done() {
     );
 }
 
+/// A program that does this and then prints what stands on its page, once something does.
+fn tells(what: &str) -> String {
+    format!(
+        "import glob, os, sys, time\n{what}\n\
+        page = lambda: [p for p in glob.glob(os.environ['XDG_RUNTIME_DIR'] + '/gputop/hook/*.now') if os.path.getsize(p)]\n\
+        until = time.monotonic() + 20\n\
+        while not page() and time.monotonic() < until: time.sleep(0.01)\n\
+        print(open(page()[0]).read().strip())\n"
+    )
+}
+
+/// The allocators on the page of a program that does this, in this environment.
+fn told_of(what: &str, environment: &[(&str, &str)]) -> Vec<Value> {
+    let Some(python) = python::all().first() else {
+        return Vec::new();
+    };
+    let user = User::new();
+    let output = user
+        .hooked(python, &[FRAMEWORKS])
+        .args(["-c", &tells(what)])
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    // A page of a program that has ended is of no use.
+    assert_eq!(fs::read_dir(user.spool()).unwrap().count(), 0);
+    let now: Value = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+    now["allocators"].as_array().unwrap().clone()
+}
+
 #[test]
 fn where_nobody_may_read_it_tells_its_statistics() {
+    let told = told_of(
+        "import torch; torch.cuda._lazy_init()",
+        &[("GPUTOP_HOOK_STATISTICS", "1")],
+    );
+    for torch in told {
+        assert_eq!(torch["framework"], "torch");
+        assert_eq!(torch["allocated_bytes"]["current"], 15_139_762_176_u64);
+    }
+}
+
+#[test]
+fn frameworks_that_nobody_reads_tell_their_statistics_always() {
+    let gib = 1_u64 << 30;
+    let told = told_of(
+        "import torch, jax, tensorflow, cupy\n\
+        torch.cuda._lazy_init(); jax.local_devices(); tensorflow.context.context().ensure_initialized()\n\
+        with cupy.cuda.Device(1): cupy.empty(1 << 30)",
+        &[],
+    );
+    if told.is_empty() {
+        return;
+    }
+    let expected = [
+        json!({"framework": "jax", "device": 0, "allocator": "bfc", "limit_bytes": 100 * gib,
+            "allocated_bytes": {"current": 3 * gib, "peak": 5 * gib},
+            "reserved_bytes": {"current": 90 * gib, "peak": 90 * gib}}),
+        json!({"framework": "tensorflow", "device": 0, "allocator": "bfc",
+            "allocated_bytes": {"current": 2 * gib, "peak": 4 * gib}}),
+        // What its allocator does not tell is left out.
+        json!({"framework": "tensorflow", "device": 1, "allocator": "bfc"}),
+        json!({"framework": "cupy", "device": 1, "allocator": "memory_pool",
+            "allocated_bytes": {"current": gib}, "reserved_bytes": {"current": 2 * gib}}),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_framework_that_tells_nothing_is_named() {
+    for environment in [
+        ("XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
+        ("JAX_PLATFORMS", "cpu"),
+    ] {
+        for jax in told_of("import jax; jax.local_devices()", &[environment]) {
+            assert_eq!(
+                (&jax["framework"], &jax["device"]),
+                (&json!("jax"), &json!(0))
+            );
+            assert_eq!(jax.get("allocated_bytes"), None);
+        }
+    }
+}
+
+#[test]
+fn no_framework_is_started_to_be_asked() {
+    // The hook has been around when CuPy is on the page.
+    let told = told_of(
+        "import jax, tensorflow, cupy; cupy.empty(1)\n\
+        import atexit\n\
+        @atexit.register\n\
+        def as_it_was():\n    \
+            assert not jax.xla_bridge._backends and not tensorflow.context._context\n    \
+            assert cupy.cuda.CONTEXTS == {0}, cupy.cuda.CONTEXTS\n",
+        &[],
+    );
+    let told: Vec<&Value> = told.iter().map(|told| &told["framework"]).collect();
+    assert!(told.is_empty() || told == ["cupy"], "{told:?}");
+}
+
+/// What they tell, from the program to every place where it is shown.
+#[test]
+fn what_other_frameworks_tell_is_shown() {
     let Some(python) = python::all().first() else {
         return;
     };
     let user = User::new();
-    let code = "import glob, os, time, torch\n\
-        torch.cuda._lazy_init()\n\
-        while not [p for p in glob.glob(os.environ['XDG_RUNTIME_DIR'] + '/gputop/hook/*.now') if os.path.getsize(p)]: \
-            time.sleep(0.01)";
-    let output = user
-        .hooked(python, &[FRAMEWORKS])
-        .args(["-c", code])
-        .env("GPUTOP_HOOK_STATISTICS", "1")
+    let code = "import jax, cupy\n\
+        jax.local_devices(); cupy.empty(1 << 30)\n\
+        input()";
+    let mut program = user.hooked(python, &[FRAMEWORKS]);
+    program.args(["-c", code]).stdin(Stdio::piped());
+    let program = Guarded(program.spawn().unwrap());
+    let pid = program.0.id();
+    let fake = FakeNvml::h200s(
+        1,
+        &format!("[[process]]\npid = {pid}\ngpu = 0\nused = \"100 GiB\"\n"),
+    );
+    let settled = |args: &[&str]| {
+        let mut command = command(&fake, args.iter().copied());
+        command.env("XDG_RUNTIME_DIR", user.path("runtime"));
+        command
+    };
+    let once = || -> Value {
+        let output = settled(&["once", "--json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let mut frame = Value::Null;
+    wait_until("its page", || {
+        frame = once();
+        frame["pools"]["told"][1].is_object()
+    });
+    let gib = 1_u64 << 30;
+    let [jax, cupy] = [&frame["pools"]["told"][0], &frame["pools"]["told"][1]];
+    assert_eq!(
+        (&jax["framework"], &jax["allocator"]),
+        (&json!("jax"), &json!("xla_bfc"))
+    );
+    assert_eq!(
+        (&jax["allocated"], &jax["reserved"]),
+        (&json!(3 * gib), &json!(90 * gib))
+    );
+    assert_eq!(jax["largest_free_block"]["missing"], "unsupported");
+    assert_eq!(cupy["allocated"], gib);
+    assert_eq!(
+        cupy["allocated_peak"],
+        json!({"missing": "unsupported", "hint": "CuPy does not tell the peak"})
+    );
+    let read: gputop::model::frame::Frame = serde_json::from_value(frame).unwrap();
+    assert_eq!(read.pools.unwrap().told.len(), 2);
+
+    let printed = settled(&["allocator", &pid.to_string()]).output().unwrap();
+    assert_eq!(printed.status.code(), Some(0));
+    let printed = unwrapped(&text(&printed.stdout));
+    for line in [
+        "device 0 JAX, XLA BFC, told by the program itself allocated 3.00 GiB peak 5.00 GiB",
+        "device 0 CuPy, CuPy memory pool, told by the program itself allocated 1024.00 MiB reserved 2.00 GiB",
+        "largest free block – CuPy does not tell its largest free block",
+    ] {
+        assert!(printed.contains(line), "{printed}");
+    }
+    let printed = settled(&["allocator", &pid.to_string(), "--json"])
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let file = fs::read_dir(user.spool())
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
-    let now: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
-    assert_eq!(now["allocators"][0]["framework"], "torch");
-    assert_eq!(
-        now["allocators"][0]["allocated_bytes"]["current"],
-        15_139_762_176u64
-    );
+    let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(printed["told"][0]["reserved_bytes"]["current"], 90 * gib);
+    assert!(printed["devices"]["missing"].is_string(), "{printed}");
+
+    let file = user.path("recording.gpt.zst");
+    let mut record = settled(&["record", "-i", INTERVAL, "-o"]);
+    record.arg(&file).stderr(Stdio::null());
+    let _record = Guarded(record.spawn().unwrap());
+    wait_until("it on a recording", || {
+        let frames = recorded(&file).into_iter().filter_map(|line| line.frame);
+        let mut pools = frames.filter_map(|frame| frame.pools);
+        pools.any(|pools| pools.told.len() == 2)
+    });
 }
 
 #[test]

@@ -316,6 +316,23 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
     assert!(said.contains(EXPLAINED), "{said}");
 }
 
+#[test]
+fn who_is_tired_of_waiting_for_on_incident_ends_it() {
+    let user = User::new();
+    for signal in ["INT", "TERM"] {
+        let command = format!("kill -{signal} $PPID; sleep 60");
+        let result = user.fail("true", &["--on-incident", &command]);
+        // The command's all the same.
+        assert_eq!(result.status.code(), Some(3));
+        let said = text(&result.stderr);
+        assert_eq!(
+            said.lines().last(),
+            Some("gputop: on_incident: the command was interrupted and killed"),
+            "{said}"
+        );
+    }
+}
+
 /// What a store that cannot be written says below the explanation, in one line.
 #[track_caller]
 fn assert_not_kept(result: &Output, why: &str) {

@@ -10,8 +10,9 @@ use gputop::model::pool::{
     Unread,
 };
 use gputop::model::process::{Process, ProcessKey};
-use gputop::model::reading::{Missing, Reason};
+use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use gputop::model::told::{Framework, ToldPool};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 use gputop::source::{Request, Update};
 use gputop::tui::app::App;
@@ -162,6 +163,7 @@ fn frame(second: u64) -> Frame {
                     ),
                 },
             ]),
+            ..Pools::default()
         }),
         ..Frame::default()
     }
@@ -260,10 +262,10 @@ fn after(app: &mut App, keys: &str) -> View {
     let mut view = View::default();
     view.follow(app);
     for key in keys.chars() {
-        let code = if key == '\t' {
-            KeyCode::Tab
-        } else {
-            KeyCode::Char(key)
+        let code = match key {
+            '\t' => KeyCode::Tab,
+            '\n' => KeyCode::Enter,
+            key => KeyCode::Char(key),
         };
         press(&mut view, app, code);
     }
@@ -643,6 +645,87 @@ fn brackets_switch_the_device_of_a_process_on_several() {
     assert!(first.contains("GPU0 RTX 4090  cuda:0 of 2"), "{first}");
     let second = text(&mut app, "M]", 100, 30);
     assert!(second.contains("GPU1 RTX 4090  cuda:1 of 2"), "{second}");
+}
+
+/// One process on one GPU, and what its JAX and its TensorFlow tell.
+fn with_told(told: Vec<ToldPool>) -> App {
+    let mut app = app(true, false);
+    let mut frame = frame(600);
+    frame.gpus.truncate(1);
+    frame.pools = Some(Pools {
+        told: Arc::new(told),
+        ..Pools::default()
+    });
+    app.update(Update::Frame(Arc::new(frame)));
+    app
+}
+
+fn jax() -> ToldPool {
+    ToldPool {
+        process: key(418),
+        framework: Framework::Jax,
+        allocator: Allocator::XlaBfc,
+        gpu: uuid(0).into(),
+        allocated: gib(4.25).into(),
+        allocated_peak: gib(7.5).into(),
+        reserved: gib(18.0).into(),
+        largest_free_block: Reading::missing(
+            Reason::Unsupported,
+            "JAX does not tell its largest free block",
+        ),
+        ..ToldPool::default()
+    }
+}
+
+#[test]
+fn what_a_framework_tells_of_itself_is_on_every_screen() {
+    let mut app = with_told(vec![jax()]);
+    let overview = text(&mut app, "", 120, 40);
+    let row = overview.lines().find(|line| line.contains("418")).unwrap();
+    let figures: Vec<&str> = row.split_whitespace().collect();
+    // VRAM, ALLOC, RESV, IDLE; what is stuck and what fits nobody tells.
+    let wanted = ["21.0", "4.2", "18.0", "13.8", "-", "-"];
+    assert!(
+        figures.windows(6).any(|found| found == wanted),
+        "{overview}"
+    );
+
+    let process = text(&mut app, "\t\n", 120, 60);
+    for line in [
+        "JAX, XLA BFC",
+        "4.25 GiB  at most 7.50 GiB",
+        "13.75 GiB",
+        "- JAX does not tell its largest free block",
+    ] {
+        assert!(process.contains(line), "{line}: {process}");
+    }
+    assert!(!process.contains("no PyTorch allocator"), "{process}");
+
+    let memory = text(&mut app, "M", 80, 24);
+    assert!(
+        memory.contains("JAX, XLA BFC, device 0: allocated 4.25 GiB, reserved 18.00 GiB"),
+        "{memory}"
+    );
+    let small = text(&mut app, "", 40, 6);
+    assert!(small.contains("alloc 4.2 idle 13.8 JAX"), "{small}");
+}
+
+#[test]
+fn a_figure_that_one_of_two_frameworks_does_not_tell_is_no_sum() {
+    let tensorflow = ToldPool {
+        framework: Framework::Tensorflow,
+        reserved: Reading::default(),
+        ..jax()
+    };
+    let overview = text(&mut with_told(vec![jax(), tensorflow]), "", 120, 40);
+    let row = overview.lines().find(|line| line.contains("418")).unwrap();
+    let figures: Vec<&str> = row.split_whitespace().collect();
+    assert!(
+        figures
+            .windows(4)
+            .any(|found| found == ["21.0", "8.5", "-", "-"]),
+        "{overview}"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::machine::{Guarded, STATE, gputop, wait_until};
+use crate::machine::{Guarded, STATE, gputop, has, wait_until};
 use crate::terminal::{Launch, Terminal};
 
 /// Leader of its terminal, as an interactive shell starts it.
@@ -491,6 +491,60 @@ fn control_z_stops_it_and_fg_brings_it_back() {
         terminal.wait_text("over\nPROMPT>");
         line(&terminal, "echo code $?");
         terminal.wait_text("code 0");
+    }
+    terminal.send("exit\n");
+    terminal.wait_exit();
+}
+
+#[test]
+fn a_pager_behind_a_pipe_gets_its_keys() {
+    if !has("less") {
+        return;
+    }
+    let terminal = interactive();
+    line(&terminal, "seq 1000 | GPUTOP less");
+    terminal.wait_text("39\n:");
+    terminal.send("G");
+    terminal.wait_text("1000\n(END)");
+    terminal.send("\x1a");
+    terminal.wait_text("Stopped");
+    line(&terminal, "echo the shell $((40 + 2))");
+    terminal.wait_text("the shell 42");
+    line(&terminal, "fg");
+    terminal.wait_text("1000\n(END)");
+    terminal.send("g");
+    terminal.wait_text("\n38\n39\n");
+    terminal.send("q");
+    terminal.wait_text("PROMPT>");
+    line(&terminal, "echo again $((40 + 2))");
+    terminal.wait_text("again 42");
+    terminal.send("exit\n");
+    terminal.wait_exit();
+}
+
+/// A program that sets the modes of its standard output and reads its keys at `where`, behind a pipe.
+fn keys_from(place: &str) -> String {
+    let keys = format!("dd bs=1 count=3 <{place} 2>/dev/null | od -c");
+    let script = format!(
+        "s=$(stty -g <&2); stty cbreak -echo <&2; echo ready; {keys}; stty $s <&2; echo over"
+    );
+    format!("echo input | GPUTOP sh -c '{script}'")
+}
+
+#[test]
+fn keys_are_handed_on_to_who_reads_them_where_it_writes() {
+    let terminal = interactive();
+    for place in ["/dev/fd/2", "/dev/tty"] {
+        let form = keys_from(place);
+        clear(&terminal, &form);
+        line(&terminal, &form);
+        terminal.wait_text("\nready");
+        // Whoever has the terminal itself open reads each of them there.
+        terminal.send("a");
+        terminal.send("b");
+        terminal.send("q");
+        terminal.wait_text("a   b   q");
+        terminal.wait_text("over\nPROMPT>");
     }
     terminal.send("exit\n");
     terminal.wait_exit();

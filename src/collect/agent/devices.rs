@@ -14,56 +14,88 @@ use crate::model::gpu::Gpu;
 use crate::model::pool::{Pool, Pools};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
+use crate::model::told::ToldPool;
 use crate::model::units::{Bytes, GpuUuid};
 
 /// The pools, each with its GPU.
 pub fn placed(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) -> Pools {
-    let list = pools.list.iter().map(|pool| {
-        let gpu = gpu_of(pool, &pools.list, gpus, processes);
-        Pool {
-            gpu,
-            ..pool.clone()
-        }
+    let read = pools.list.iter().map(Device::of);
+    let devices: Vec<Device> = read.chain(pools.told.iter().map(Device::of_told)).collect();
+    let gpu_of = |device: Device| gpu_of(device, &devices, gpus, processes);
+    let list = pools.list.iter().map(|pool| Pool {
+        gpu: gpu_of(Device::of(pool)),
+        ..pool.clone()
+    });
+    let told = pools.told.iter().map(|told| ToldPool {
+        gpu: gpu_of(Device::of_told(told)),
+        ..told.clone()
     });
     Pools {
         list: Arc::new(list.collect()),
+        told: Arc::new(told.collect()),
         ..pools
     }
 }
 
-fn gpu_of(
-    pool: &Pool,
-    all: &[Pool],
-    gpus: &BTreeMap<u32, Gpu>,
-    processes: &[Process],
-) -> Reading<GpuUuid> {
-    let process = processes.iter().find(|p| p.key == pool.process);
-    let contexts = contexts_of(pool.process, process, gpus);
-    let visible = process
-        .and_then(|p| p.visible_devices.value())
-        .map(Vec::as_slice);
-    let guess = nth_visible(pool.ordinal, visible, gpus);
-    if let Some(guess) = guess.filter(|uuid| contexts.contains(uuid)) {
-        return Reading::Value(guess.clone());
+/// One device as a process counts it.
+#[derive(Debug, Clone, Copy)]
+struct Device {
+    process: ProcessKey,
+    ordinal: u32,
+    is_in_use: bool,
+}
+
+impl Device {
+    fn of(pool: &Pool) -> Self {
+        Self {
+            process: pool.process,
+            ordinal: pool.ordinal,
+            is_in_use: pool.stats.reserved.last() > Bytes(0),
+        }
     }
-    let in_use = all
-        .iter()
-        .filter(|other| other.process == pool.process && is_in_use(other))
-        .count();
-    match contexts.as_slice() {
-        [only] if in_use == 1 && is_in_use(pool) => Reading::Value((*only).clone()),
-        _ => Reading::missing(
-            Reason::Unknown,
-            format!(
-                "which GPU is device {} of this process could not be told",
-                pool.ordinal
-            ),
-        ),
+
+    /// What tells no figure may be in use.
+    fn of_told(told: &ToldPool) -> Self {
+        let held = told.reserved.get().or(told.allocated.get());
+        Self {
+            process: told.process,
+            ordinal: told.ordinal,
+            is_in_use: held != Some(Bytes(0)),
+        }
     }
 }
 
-fn is_in_use(pool: &Pool) -> bool {
-    pool.stats.reserved.last() > Bytes(0)
+fn gpu_of(
+    device: Device,
+    all: &[Device],
+    gpus: &BTreeMap<u32, Gpu>,
+    processes: &[Process],
+) -> Reading<GpuUuid> {
+    let Device {
+        process: key,
+        ordinal,
+        ..
+    } = device;
+    let process = processes.iter().find(|p| p.key == key);
+    let contexts = contexts_of(key, process, gpus);
+    let visible = process
+        .and_then(|p| p.visible_devices.value())
+        .map(Vec::as_slice);
+    let guess = nth_visible(ordinal, visible, gpus);
+    if let Some(guess) = guess.filter(|uuid| contexts.contains(uuid)) {
+        return Reading::Value(guess.clone());
+    }
+    let is_another =
+        |other: &Device| other.process == key && other.is_in_use && other.ordinal != ordinal;
+    match contexts.as_slice() {
+        [only] if device.is_in_use && !all.iter().any(is_another) => {
+            Reading::Value((*only).clone())
+        }
+        _ => Reading::missing(
+            Reason::Unknown,
+            format!("which GPU is device {ordinal} of this process could not be told"),
+        ),
+    }
 }
 
 /// The GPUs on which the driver lists the process; in a container, those it holds open.
@@ -184,6 +216,34 @@ mod tests {
             place(None, &[0, 1], vec![pool(0, 1), pool(1, 1)]),
             [Some(uuid(0)), Some(uuid(1))]
         );
+    }
+
+    #[test]
+    fn a_pool_that_is_told_of_is_placed_as_one_that_is_read() {
+        let process = Process {
+            key: KEY,
+            ..Process::default()
+        };
+        let told = |ordinal, allocated: u64| ToldPool {
+            process: KEY,
+            ordinal,
+            allocated: Bytes(allocated).into(),
+            ..ToldPool::default()
+        };
+        let place = |list: Vec<Pool>, told: Vec<ToldPool>| {
+            let pools = Pools {
+                list: Arc::new(list),
+                told: Arc::new(told),
+                ..Pools::default()
+            };
+            let placed = placed(pools, &gpus(&[2]), std::slice::from_ref(&process));
+            let told = placed.told.iter().map(|told| told.gpu.value().cloned());
+            told.collect::<Vec<_>>()
+        };
+        // Two frameworks on the same device are on the same GPU.
+        assert_eq!(place(vec![pool(0, 1)], vec![told(0, 1)]), [Some(uuid(2))]);
+        assert_eq!(place(vec![pool(1, 1)], vec![told(0, 1)]), [None]);
+        assert_eq!(place(vec![], vec![told(0, 0)]), [None]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use super::clock::{now_mono, now_wall};
 use super::driver::{NvmlFailure, diagnose_driver};
 use super::ends::oom::Places;
 use super::ends::{End, Ends, Seen};
-use super::hook::{News, Traced};
+use super::hook::{News, ToldPools, Traced};
 use super::host::hello;
 use super::kernel_log::XidLine;
 use super::logs::{self, Logs, Told};
@@ -203,7 +203,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         python,
         logs,
         pools: Pools::default(),
-        told: Vec::new(),
+        told: ToldPools::default(),
         watched: Vec::new(),
         map_wanted: None,
         boot_id: hello.boot_id.clone(),
@@ -297,7 +297,7 @@ struct Agent {
     logs: Logs,
     pools: Pools,
     /// What programs say of themselves that nobody may read.
-    told: Vec<Pool>,
+    told: ToldPools,
     /// The processes whose allocators are sampled: those that the driver lists, and no others.
     watched: Vec<ProcessKey>,
     /// The pool whose map a screen shows.
@@ -398,10 +398,7 @@ impl Agent {
             Section::Gpu(gpu) => self.take_gpu(*gpu),
             Section::Driver(found) => self.take_driver(found),
             Section::Kernel(kernel) => self.take_kernel(*kernel),
-            Section::Pools(pools) => {
-                let pools = told::added(pools, &self.told);
-                self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
-            }
+            Section::Pools(pools) => self.take_pools(pools),
             Section::Ooms(rise) => self.announce_ooms(*rise),
             Section::Stack(key, stack) => self.feed.push(Update::Stacks(key, Arc::new(*stack))),
             Section::FailureMap(map) => self.feed.push(Update::FailureMap(Arc::new(*map))),
@@ -411,7 +408,7 @@ impl Agent {
                 self.announce(told.process, None, Observation::Log(Box::new(told.excerpt)));
             }
             Section::Hook(news) => {
-                self.told = news.pools;
+                self.told = news.told;
                 for (key, event) in news.events {
                     self.announce(Some(key), None, Observation::Hook(event));
                 }
@@ -787,10 +784,10 @@ impl Agent {
     fn read_pools(&mut self, now: Mono, inbox: &Receiver<Section>) -> Result<(), Closed> {
         self.watch_processes();
         if self.watched.is_empty() {
-            self.pools = Pools {
+            self.take_pools(Pools {
                 at: now,
                 ..Pools::default()
-            };
+            });
             return Ok(());
         }
         self.ask_for_map();
@@ -807,6 +804,11 @@ impl Agent {
         self.take_until(inbox, Instant::now() + patience, |agent| {
             agent.pools.at >= now
         })
+    }
+
+    fn take_pools(&mut self, pools: Pools) {
+        let pools = told::added(pools, &self.told);
+        self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
     }
 
     fn watch_processes(&mut self) {

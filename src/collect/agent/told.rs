@@ -1,22 +1,31 @@
-//! The pools of processes that nobody may read, by what the hook inside them tells: better than nothing, and marked.
+//! What programs tell of their own pools by the hook inside them: of PyTorch's where nobody may read them, better than
+//! nothing; of other frameworks' always, since nobody reads those.
 
 use std::sync::Arc;
 
+use crate::collect::hook::ToldPools;
 use crate::model::pool::{Pool, Pools, Unread};
 
-/// What was read, and of what could not be what was told.
-pub fn added(pools: Pools, told: &[Pool]) -> Pools {
-    let is_told = |unread: &Unread| told.iter().any(|pool| pool.process == unread.process);
-    let (known, unread): (Vec<Unread>, Vec<Unread>) =
-        pools.unread.iter().cloned().partition(is_told);
-    if known.is_empty() {
-        return pools;
-    }
-    let is_known = |pool: &&Pool| known.iter().any(|one| one.process == pool.process);
-    let list = pools.list.iter().chain(told.iter().filter(is_known));
+/// What was read, of what could not be what was told, and the pools that are only ever told of.
+pub fn added(pools: Pools, told: &ToldPools) -> Pools {
+    let unread = |pool: &&Pool| pools.why_unread(pool.process).is_some();
+    let list = pools.list.iter().chain(told.torch.iter().filter(unread));
+    let is_told = |unread: &Unread| {
+        let by_torch = told.torch.iter().map(|pool| pool.process);
+        let by_others = told.others.iter().map(|pool| pool.process);
+        by_torch.chain(by_others).any(|key| key == unread.process)
+    };
     Pools {
         list: Arc::new(list.cloned().collect()),
-        unread: Arc::new(unread),
+        unread: Arc::new(
+            pools
+                .unread
+                .iter()
+                .filter(|u| !is_told(u))
+                .cloned()
+                .collect(),
+        ),
+        told: Arc::new(told.others.clone()),
         ..pools
     }
 }
@@ -25,6 +34,7 @@ pub fn added(pools: Pools, told: &[Pool]) -> Pools {
 mod tests {
     use super::*;
     use crate::model::process::ProcessKey;
+    use crate::model::told::ToldPool;
     use crate::model::units::{Pid, StartTicks};
 
     #[test]
@@ -44,10 +54,16 @@ mod tests {
         };
         let pools = Pools {
             list: Arc::new(vec![pool(1, "read")]),
-            unread: Arc::new(vec![unread(2), unread(3)]),
+            unread: Arc::new(vec![unread(2), unread(3), unread(4)]),
             ..Pools::default()
         };
-        let told = [pool(1, "told"), pool(2, "told")];
+        let told = ToldPools {
+            torch: vec![pool(1, "told"), pool(2, "told")],
+            others: vec![ToldPool {
+                process: key(3),
+                ..ToldPool::default()
+            }],
+        };
         let all = added(pools, &told);
         let list: Vec<(u32, &str)> = all
             .list
@@ -55,6 +71,8 @@ mod tests {
             .map(|pool| (pool.process.pid.0, pool.library.as_str()))
             .collect();
         assert_eq!(list, [(1, "read"), (2, "told")]);
-        assert_eq!(all.unread.len(), 1);
+        assert_eq!(all.told.len(), 1);
+        let unread: Vec<u32> = all.unread.iter().map(|one| one.process.pid.0).collect();
+        assert_eq!(unread, [4]);
     }
 }

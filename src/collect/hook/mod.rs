@@ -21,5 +21,6 @@ mod watch;
 
 pub use install::{install, python_path};
 pub use spool::{Report, Spool, traces};
+pub use statistics::ToldPools;
 pub use traced::{Traced, last_history};
-pub use watch::{News, Watch};
+pub use watch::{News, Watch, told_by};

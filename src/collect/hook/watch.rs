@@ -5,21 +5,20 @@ use std::path::{Path, PathBuf};
 
 use super::line::Line;
 use super::spool::{Kind, Name, Spool};
-use super::statistics;
+use super::statistics::ToldPools;
 use super::traced::Traced;
 use crate::collect::clock::now_mono;
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::event::{HookEvent, HookOom};
-use crate::model::pool::Pool;
 use crate::model::process::ProcessKey;
-use crate::model::units::StartTicks;
+use crate::model::units::{Pid, StartTicks};
 
 /// What the hook told since it was last asked.
 #[derive(Debug, Default)]
 pub struct News {
     pub events: Vec<(ProcessKey, HookEvent)>,
     /// What running programs say that their allocators hold.
-    pub pools: Vec<Pool>,
+    pub told: ToldPools,
     /// Failures of which a trace lies ready.
     pub traced: Vec<Traced>,
 }
@@ -67,10 +66,7 @@ impl Watch {
         self.read.retain(|name, _| names.contains(name));
         for name in names {
             if name.kind == Kind::Now {
-                let page = spool.page(&name);
-                let page = page.filter(|_| is_running(&self.proc_root, name.key));
-                let pools = page.map(|page| statistics::pools(&page, name.key, now_mono()));
-                news.pools.extend(pools.into_iter().flatten());
+                take(&mut news.told, spool, &self.proc_root, &name);
                 continue;
             }
             let is_past = self.is_first && !is_running(&self.proc_root, name.key);
@@ -98,6 +94,26 @@ impl Watch {
         }
         self.is_first = false;
         news
+    }
+}
+
+/// What one running process says that its allocators hold.
+#[must_use]
+pub fn told_by(proc_root: &Path, pid: Pid) -> ToldPools {
+    let mut told = ToldPools::default();
+    if let Some(spool) = Spool::own() {
+        let names = spool.names().into_iter();
+        for name in names.filter(|name| name.kind == Kind::Now && name.key.pid == pid) {
+            take(&mut told, &spool, proc_root, &name);
+        }
+    }
+    told
+}
+
+fn take(told: &mut ToldPools, spool: &Spool, proc_root: &Path, name: &Name) {
+    let page = spool.page(name);
+    if let Some(page) = page.filter(|_| is_running(proc_root, name.key)) {
+        told.take(&page, name.key, now_mono());
     }
 }
 

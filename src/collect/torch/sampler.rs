@@ -186,6 +186,7 @@ impl SamplerThread {
             at: now,
             list: Arc::new(list),
             unread: Arc::new(unread),
+            ..Pools::default()
         }
     }
 

@@ -3,7 +3,6 @@
 use super::parse::{Compare, Order};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
-use crate::model::pool::PoolStats;
 use crate::model::process::RunState;
 use crate::model::units::Bytes;
 use crate::tui::rows::{Ended, ProcessRow};
@@ -215,28 +214,28 @@ pub const FIELDS: &[FieldDef] = &[
         row.vram().get().map(bytes)
     }),
     number("alloc", "alloc>10g", "Live tensors.", Unit::Size, |row| {
-        pool(row, |stats| Some(stats.allocated.last()))
+        row.allocated().map(bytes)
     }),
     number(
         "resv",
         "resv>10g",
         "What the allocator holds from the driver.",
         Unit::Size,
-        |row| pool(row, |stats| Some(stats.reserved.last())),
+        |row| row.reserved().map(bytes),
     ),
     number(
         "idle",
         "idle>2g",
         "Cached, in no tensor.",
         Unit::Size,
-        |row| pool(row, |stats| Some(stats.idle())),
+        |row| row.idle().map(bytes),
     ),
     number(
         "stuck",
         "stuck>1g",
         "Idle beside live tensors.",
         Unit::Size,
-        |row| pool(row, stuck),
+        |row| stuck(&row.pool()?.stats).map(bytes),
     ),
     number(
         "fits",
@@ -292,10 +291,6 @@ fn bytes(size: Bytes) -> f64 {
 #[allow(clippy::cast_precision_loss)]
 fn whole(value: u64) -> f64 {
     value as f64
-}
-
-fn pool(row: &ProcessRow, of: impl Fn(&PoolStats) -> Option<Bytes>) -> Option<f64> {
-    of(&row.pool()?.stats).map(bytes)
 }
 
 /// True when the row's value is what the term asks for; a value that is not there never is.

@@ -17,6 +17,7 @@ use crate::model::history::{ProcessMetric, SeriesKey};
 use crate::model::incident::Incident;
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use crate::model::reading::{Missing, Reading};
+use crate::model::told::ToldPool;
 use crate::model::units::{Bytes, Mono, UnixMillis};
 use crate::source::Request;
 use crate::tui::action::Action;
@@ -54,6 +55,9 @@ pub const DEF: ScreenDef = ScreenDef {
     ],
     sample: |app| Some(Box::new(ProcessScreen::new(app.rows.first()?.id()))),
 };
+
+/// Where the figures of a framework come from that tells them itself.
+const TOLD: &str = "the program, 1 s";
 
 #[derive(Debug)]
 pub struct ProcessScreen {
@@ -223,6 +227,34 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     if row.ended().is_some() {
         return Vec::new();
     }
+    let told = row.told().flat_map(|told| told_facts(told, theme));
+    let told: Vec<Fact> = told.collect();
+    if row.pool().is_none() && !told.is_empty() {
+        return told;
+    }
+    let mut list = read_facts(row, theme);
+    list.extend(told);
+    list
+}
+
+/// What a framework tells of itself: of what it does not tell, the reason.
+fn told_facts(told: &ToldPool, theme: &Theme) -> [Fact; 6] {
+    let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
+        let most = peak.map_or(String::new(), |peak| format!("  at most {peak}"));
+        let words = |now: &Bytes| format!("{now}{most}");
+        Fact::reading(name, reading, TOLD, theme, words)
+    };
+    [
+        Fact::Value("allocator", told.name(), Role::Text, TOLD),
+        fact("allocated", &told.allocated, told.allocated_peak.get()),
+        fact("reserved", &told.reserved, told.reserved_peak.get()),
+        fact("idle", &told.idle(), None),
+        fact("limit", &told.limit, None),
+        fact("largest free block", &told.largest_free_block, None),
+    ]
+}
+
+fn read_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     let Some(pool) = row.pool() else {
         let why = format!("{} {}", theme.glyphs.absent, row.why_no_pool());
         return vec![Fact::Value("allocator", why, Role::Dim, "")];

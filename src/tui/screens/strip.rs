@@ -251,22 +251,26 @@ fn trouble_words(app: &App, gpu: &Gpu) -> String {
     }
 }
 
-/// `alloc 14.1 idle 6.8 stuck 5.9 FITS 3.0`, when one process alone is on the GPU and its pool is known.
+/// `alloc 14.1 idle 6.8 stuck 5.9 FITS 3.0`, when one process alone is on the GPU and its pool is known; `alloc 14.1
+/// idle 6.8 JAX` where its framework tells no more.
 fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
     let mut on = app
         .all_rows
         .iter()
         .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
     let row = on.next().filter(|_| on.next().is_none())?;
-    let stats = &row.pool()?.stats;
     let size = |size: Option<Bytes>| size.map_or(app.theme.glyphs.absent.into(), gib);
-    Some(format!(
-        "alloc {} idle {} stuck {} FITS {}",
-        gib(stats.allocated.last()),
-        gib(stats.idle()),
-        size(stuck(stats)),
-        row.fits().map_or(app.theme.glyphs.absent.into(), gib_down)
-    ))
+    let told = || Some(row.told().next()?.framework.words());
+    let rest = match row.pool() {
+        Some(pool) => format!(
+            "stuck {} FITS {}",
+            size(stuck(&pool.stats)),
+            row.fits().map_or(app.theme.glyphs.absent.into(), gib_down)
+        ),
+        None => told()?.to_owned(),
+    };
+    let (allocated, idle) = (size(row.allocated()), size(row.idle()));
+    Some(format!("alloc {allocated} idle {idle} {rest}"))
 }
 
 /// `train.py 418  3h12  peak 20.1`: the most that was in live tensors, else what it holds.
