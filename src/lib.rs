@@ -20,6 +20,7 @@ pub mod export;
 pub mod incidents;
 pub mod model;
 pub mod probe;
+pub mod redact;
 pub mod run;
 pub mod snapshot;
 pub mod source;

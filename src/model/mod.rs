@@ -31,5 +31,6 @@ pub mod scene;
 pub mod signal;
 pub mod spelling;
 pub mod stack;
+pub mod stat_line;
 pub mod text;
 pub mod units;
