@@ -51,7 +51,10 @@ mod many_hosts;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+mod namespace;
 mod network;
+#[cfg(target_os = "linux")]
+mod nvidia_smi;
 mod outside;
 #[cfg(target_os = "linux")]
 mod past;
@@ -65,6 +68,8 @@ mod python;
 mod python_target;
 mod recorded_maps;
 mod recording;
+#[cfg(target_os = "linux")]
+mod reduced;
 #[cfg(target_os = "linux")]
 mod reference;
 #[cfg(target_os = "linux")]

@@ -19,6 +19,7 @@ mod greeting;
 mod incoming;
 mod orders;
 pub mod protocol;
+mod reduced;
 pub mod serve;
 pub mod ssh;
 mod target;
