@@ -89,7 +89,7 @@ pub fn prepare_all(
 fn connection(target: Target, interval: Millis, may: May) -> Connection {
     let shared = match &target {
         Target::Ssh(ssh) => share(ssh),
-        Target::Via(_) => None,
+        Target::Via(_) | Target::Slurm(_) => None,
     };
     Connection {
         target,

@@ -26,6 +26,7 @@ mod record;
 mod replay;
 mod run;
 mod settings;
+mod slurm;
 mod snapshot;
 mod targets;
 mod top;

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::connect::{FarArgs, May, prepare, prepare_all};
 use super::settings::{Settings, agent_options, has_terminal, interval_argument};
-use super::{demo, desk, runtime, targets};
+use super::{demo, desk, runtime, slurm, targets};
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -32,6 +32,9 @@ pub struct Args {
     /// Hosts from a file, one on each line
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
+    /// The nodes of a job of Slurm, each entered as a part of it: `srun --overlap`
+    #[arg(long, value_name = "JOB")]
+    slurm: Option<String>,
     #[command(flatten)]
     far: FarArgs,
     #[command(flatten)]
@@ -45,12 +48,15 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let targets = targets::targets(
+    let mut targets = targets::targets(
         &args.targets,
         args.hosts.as_deref(),
         &settings.groups,
         &super::subcommands(),
     )?;
+    if let Some(job) = &args.slurm {
+        targets.extend(slurm::targets(job)?);
+    }
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {

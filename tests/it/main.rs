@@ -83,6 +83,8 @@ mod scene;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;
+#[cfg(target_os = "linux")]
+mod slurm;
 mod snapshot;
 mod snapshot_shown;
 #[cfg(target_os = "linux")]

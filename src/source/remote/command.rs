@@ -62,9 +62,14 @@ impl Connection {
         if self.allow_probe {
             arguments += " --allow-probe";
         }
+        let remote = if is_reduced {
+            nvidia_smi()
+        } else {
+            agent(&arguments)
+        };
         let mut command = match &self.target {
-            Target::Ssh(ssh) if is_reduced => ssh.silent(self.shared.as_ref(), &nvidia_smi()),
-            Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &agent(&arguments)),
+            Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &remote),
+            Target::Slurm(step) => step.command(&remote),
             Target::Via(line) => {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", line]);

@@ -21,6 +21,7 @@ mod orders;
 pub mod protocol;
 mod reduced;
 pub mod serve;
+pub mod slurm;
 pub mod ssh;
 mod target;
 mod told;

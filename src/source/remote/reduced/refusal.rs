@@ -52,7 +52,7 @@ pub(in super::super) fn untold(target: &Target, other: Option<&str>) -> Missing 
         (None, Target::Ssh(_)) => {
             format!("nvidia-smi alone tells of {name}; `gputop --push {name}` copies gputop there")
         }
-        (None, Target::Via(_)) => {
+        (None, Target::Via(_) | Target::Slurm(_)) => {
             format!("nvidia-smi alone tells of {name}; there is no gputop there")
         }
     };
