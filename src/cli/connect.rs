@@ -41,6 +41,9 @@ pub struct May {
     pub probe: bool,
 }
 
+/// Whether this program can be an agent.
+const IS_AGENT: bool = cfg!(local);
+
 /// What a look at a host told.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
@@ -164,8 +167,8 @@ fn share(ssh: &Ssh) -> Option<Shared> {
         .create(&folder)
         .ok()?;
     let socket = folder.join("ssh-%C");
-    // The kernel takes 107 bytes; ssh writes 40 for %C, and 17 more while it makes it.
-    let is_short = socket.as_os_str().len() + 38 + 17 < 107;
+    // Linux takes 107 bytes, macOS 103; ssh writes 40 for %C, and 17 more while it makes it.
+    let is_short = socket.as_os_str().len() + 38 + 17 < 103;
     is_short.then_some(Shared { socket })
 }
 
@@ -213,7 +216,7 @@ fn seen(text: &str) -> Seen {
 
 /// Asks the person, if there is one.
 fn wants_copy(ssh: &Ssh) -> bool {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !IS_AGENT || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return false;
     }
     let version = env!("CARGO_PKG_VERSION");
@@ -236,6 +239,12 @@ fn program() -> std::io::Result<(File, Option<u64>)> {
 }
 
 fn push(ssh: &Ssh, shared: Option<&Shared>, machine: &str) -> Result<()> {
+    if !IS_AGENT {
+        bail!(
+            "this gputop is a client alone, of no use on {}: install gputop there",
+            ssh.host
+        );
+    }
     let here = format!("Linux {}", std::env::consts::ARCH);
     if machine != here {
         bail!(

@@ -141,7 +141,7 @@ pub(super) const FIELDS: &[Field] = &[
     }),
     field(&["serial"], |card, cell| card.board.serial = cell.text()),
     field(&["vbios_version"], |card, cell| {
-        card.board.vbios = cell.text()
+        card.board.vbios = cell.text();
     }),
     field(&["compute_cap"], |card, cell| {
         card.board.compute_capability = cell.text();
@@ -155,51 +155,51 @@ pub(super) const FIELDS: &[Field] = &[
         card.board.persistence = cell.is_set();
     }),
     field(&["memory.total"], |card, cell| {
-        card.gpu.memory.total = cell.bytes()
+        card.gpu.memory.total = cell.bytes();
     }),
     field(&["memory.reserved"], |card, cell| {
         card.gpu.memory.reserved = cell.bytes();
     }),
     field(&["memory.used"], |card, cell| {
-        card.gpu.memory.used = cell.bytes()
+        card.gpu.memory.used = cell.bytes();
     }),
     field(&["memory.free"], |card, cell| {
-        card.gpu.memory.free = cell.bytes()
+        card.gpu.memory.free = cell.bytes();
     }),
     field(&["utilization.gpu"], |card, cell| {
-        card.gpu.sm = cell.percent()
+        card.gpu.sm = cell.percent();
     }),
     field(&["utilization.memory"], |card, cell| {
         card.gpu.memory_bandwidth = cell.percent();
     }),
     field(&["utilization.encoder"], |card, cell| {
-        card.gpu.encoder = cell.percent()
+        card.gpu.encoder = cell.percent();
     }),
     field(&["utilization.decoder"], |card, cell| {
-        card.gpu.decoder = cell.percent()
+        card.gpu.decoder = cell.percent();
     }),
     field(&["power.draw"], |card, cell| card.gpu.power = cell.power()),
     field(&["enforced.power.limit"], |card, cell| {
-        card.gpu.power_cap = cell.power()
+        card.gpu.power_cap = cell.power();
     }),
     field(&["power.default_limit"], |card, cell| {
         card.board.power_cap_default = cell.power();
     }),
     field(&["temperature.gpu"], |card, cell| {
-        card.gpu.temperature = cell.celsius()
+        card.gpu.temperature = cell.celsius();
     }),
     field(&["temperature.memory"], |card, cell| {
         card.gpu.memory_temperature = cell.celsius();
     }),
     field(&["fan.speed"], |card, cell| card.gpu.fan = cell.percent()),
     field(&["clocks.sm"], |card, cell| {
-        card.gpu.sm_clock = cell.clock()
+        card.gpu.sm_clock = cell.clock();
     }),
     field(&["clocks.mem"], |card, cell| {
-        card.gpu.memory_clock = cell.clock()
+        card.gpu.memory_clock = cell.clock();
     }),
     field(&["clocks.max.sm"], |card, cell| {
-        card.board.max_sm_clock = cell.clock()
+        card.board.max_sm_clock = cell.clock();
     }),
     field(&["clocks.max.mem"], |card, cell| {
         card.board.max_memory_clock = cell.clock();
@@ -220,7 +220,7 @@ pub(super) const FIELDS: &[Field] = &[
         },
     ),
     field(&["ecc.mode.current"], |card, cell| {
-        card.gpu.ecc.enabled = cell.is_set()
+        card.gpu.ecc.enabled = cell.is_set();
     }),
     field(&["ecc.errors.corrected.volatile.total"], |card, cell| {
         card.gpu.ecc.corrected = cell.number();
@@ -244,7 +244,7 @@ pub(super) const FIELDS: &[Field] = &[
         card.gpu.pcie.generation = cell.number();
     }),
     field(&["pcie.link.width.current"], |card, cell| {
-        card.gpu.pcie.width = cell.number()
+        card.gpu.pcie.width = cell.number();
     }),
     field(&["pcie.link.gen.max"], |card, cell| {
         card.gpu.pcie.max_generation = cell.number();
@@ -253,7 +253,7 @@ pub(super) const FIELDS: &[Field] = &[
         card.gpu.pcie.max_width = cell.number();
     }),
     field(&["mig.mode.current"], |card, cell| {
-        card.gpu.mig_enabled = cell.is_set()
+        card.gpu.mig_enabled = cell.is_set();
     }),
 ];
 
