@@ -64,3 +64,14 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
 fn last_version(library: &str) -> Option<Torch> {
     library.split(' ').rev().find_map(torch_of)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_of_several_releases_is_taken_for_the_newest() {
+        assert_eq!(last_version("torch 2.13 to 2.15"), Some((2, 15)));
+        assert_eq!(last_version("torch 2.12"), Some((2, 12)));
+    }
+}
