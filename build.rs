@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
+    tell_of_this_host();
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let cards = root.join("assets/cards");
     println!("cargo::rerun-if-changed={}", cards.display());
@@ -32,6 +33,15 @@ fn main() -> io::Result<()> {
     list.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     fs::write(Path::new(&out).join("cards.rs"), list)
+}
+
+/// `cfg(local)`: whatever sees this host is built, which only Linux can.
+fn tell_of_this_host() {
+    println!("cargo::rustc-check-cfg=cfg(local)");
+    let is_linux = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux");
+    if is_linux && env::var_os("CARGO_FEATURE_LOCAL").is_some() {
+        println!("cargo::rustc-cfg=local");
+    }
 }
 
 /// A card's TOML as JSON and its Markdown. What is no card stays as it is, for the tests to say so.

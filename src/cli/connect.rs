@@ -41,12 +41,15 @@ pub struct May {
     pub probe: bool,
 }
 
+/// Whether this program can be an agent.
+const IS_AGENT: bool = cfg!(local);
+
 /// What a look at a host told.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Agent,
-    /// Its system and machine, as `uname -sm` prints them.
-    None(String),
+    /// None; its system and machine, as `uname -sm` prints them, and whether there is an `nvidia-smi`.
+    None(String, bool),
     /// It answers in its own way: whether there is an agent will be seen.
     Unknown,
 }
@@ -89,7 +92,7 @@ pub fn prepare_all(
 fn connection(target: Target, interval: Millis, may: May) -> Connection {
     let shared = match &target {
         Target::Ssh(ssh) => share(ssh),
-        Target::Via(_) => None,
+        Target::Via(_) | Target::Slurm(_) => None,
     };
     Connection {
         target,
@@ -106,17 +109,30 @@ fn settle(connection: &Connection, args: &FarArgs) -> Result<()> {
         return Ok(());
     };
     let shared = connection.shared.as_ref();
-    let Seen::None(machine) = look_at(ssh, shared)? else {
+    let Seen::None(machine, has_nvidia_smi) = look_at(ssh, shared)? else {
         return Ok(());
     };
     let is_wanted = args.push || (!args.no_push && wants_copy(ssh));
-    if !is_wanted {
-        bail!(
+    let went = if is_wanted {
+        push(ssh, shared, &machine)
+    } else {
+        Err(eyre!(
             "there is no gputop on {0}: install it there, or `gputop --push {0}` copies this one",
             ssh.host
-        );
+        ))
+    };
+    match went {
+        // Less is seen of it, which the screen says as long as it is so.
+        Err(why) if has_nvidia_smi => {
+            if is_wanted {
+                say(&format!(
+                    "gputop: {why}; nvidia-smi there tells what it can\n"
+                ));
+            }
+            Ok(())
+        }
+        went => went,
     }
-    push(ssh, shared, &machine)
 }
 
 /// Whether an agent is there and nothing is asked on the way to it.
@@ -151,8 +167,8 @@ fn share(ssh: &Ssh) -> Option<Shared> {
         .create(&folder)
         .ok()?;
     let socket = folder.join("ssh-%C");
-    // The kernel takes 107 bytes; ssh writes 40 for %C, and 17 more while it makes it.
-    let is_short = socket.as_os_str().len() + 38 + 17 < 107;
+    // Linux takes 107 bytes, macOS 103; ssh writes 40 for %C, and 17 more while it makes it.
+    let is_short = socket.as_os_str().len() + 38 + 17 < 103;
     is_short.then_some(Shared { socket })
 }
 
@@ -184,12 +200,15 @@ fn run(mut command: Command) -> Result<std::process::Output> {
 }
 
 fn seen(text: &str) -> Seen {
+    let mut has_nvidia_smi = false;
     for line in text.lines() {
+        has_nvidia_smi |= line.starts_with("gputop-smi-at ");
         if line.starts_with("gputop-at ") || line.contains(GREETING) {
             return Seen::Agent;
         }
         if let Some(machine) = line.strip_prefix("gputop-none ") {
-            return Seen::None(visible(machine.trim().as_bytes(), 60));
+            let machine = visible(machine.trim().as_bytes(), 60);
+            return Seen::None(machine, has_nvidia_smi);
         }
     }
     Seen::Unknown
@@ -197,7 +216,7 @@ fn seen(text: &str) -> Seen {
 
 /// Asks the person, if there is one.
 fn wants_copy(ssh: &Ssh) -> bool {
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !IS_AGENT || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return false;
     }
     let version = env!("CARGO_PKG_VERSION");
@@ -220,6 +239,12 @@ fn program() -> std::io::Result<(File, Option<u64>)> {
 }
 
 fn push(ssh: &Ssh, shared: Option<&Shared>, machine: &str) -> Result<()> {
+    if !IS_AGENT {
+        bail!(
+            "this gputop is a client alone, of no use on {}: install gputop there",
+            ssh.host
+        );
+    }
     let here = format!("Linux {}", std::env::consts::ARCH);
     if machine != here {
         bail!(
@@ -253,8 +278,10 @@ mod tests {
     fn what_a_host_says_is_found_among_what_its_shell_says() {
         assert_eq!(seen("Welcome!\ngputop-at /usr/bin/gputop\n"), Seen::Agent);
         assert_eq!(seen("gputop-agent protocol=1 version=0.1.0\n"), Seen::Agent);
-        let none = Seen::None("Linux aarch64".into());
-        assert_eq!(seen("motd\r\ngputop-none Linux aarch64\r\n"), none);
+        let none = |smi| Seen::None("Linux aarch64".into(), smi);
+        assert_eq!(seen("motd\r\ngputop-none Linux aarch64\r\n"), none(false));
+        let smi = "gputop-smi-at /usr/bin/nvidia-smi\ngputop-none Linux aarch64\n";
+        assert_eq!(seen(smi), none(true));
         assert_eq!(seen("This account is not available.\n"), Seen::Unknown);
     }
 }

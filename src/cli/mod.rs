@@ -5,27 +5,36 @@
 // Printing is what a command line is for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(local)]
 mod agent;
+#[cfg(local)]
 mod allocator;
 mod cards;
 mod config;
 mod connect;
 mod demo;
 mod desk;
+#[cfg(local)]
 mod doctor;
 mod explain;
 mod generate;
+#[cfg(local)]
 mod hook;
 mod incidents;
+#[cfg(local)]
 mod line;
 mod log;
+#[cfg(local)]
 mod once;
+#[cfg(local)]
 mod probe;
 mod progress;
 mod record;
 mod replay;
+#[cfg(local)]
 mod run;
 mod settings;
+mod slurm;
 mod snapshot;
 mod targets;
 mod top;
@@ -51,8 +60,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(local)]
     /// Print one sample: every GPU, and every process that is on one of them
     Once(once::Args),
+    #[cfg(local)]
     /// Print one short line, for tmux's status-right and the like
     Line(line::Args),
     /// Record this host, or another, until interrupted
@@ -61,10 +72,13 @@ enum Command {
     Replay(replay::Args),
     /// Play the built-in recording of a training run
     Demo,
+    #[cfg(local)]
     /// Show what PyTorch's allocator of a running process holds
     Allocator(allocator::Args),
+    #[cfg(local)]
     /// Allocate on the real card for a moment: what the driver gives, and what a pattern leaves of an allocator
     Probe(probe::Args),
+    #[cfg(local)]
     /// What `probe` starts
     #[command(name = crate::probe::CHILD, hide = true)]
     ProbeChild,
@@ -72,8 +86,10 @@ enum Command {
     Snapshot(snapshot::Args),
     /// What the same allocations would have reserved under other settings of PyTorch's allocator
     Whatif(whatif::Args),
+    #[cfg(local)]
     /// Run a command as if typed; when it fails, say what went wrong and what to change
     Run(run::Args),
+    #[cfg(local)]
     /// The Python hook, for programs that are not started by `gputop run`
     Hook(hook::Args),
     /// Read logs of a crash, say what went wrong and what to change
@@ -82,16 +98,22 @@ enum Command {
     Incidents(incidents::Args),
     /// The explanations, browsed
     Cards(cards::Args),
+    #[cfg(local)]
     /// Say what works here, what does not, and what would help
     Doctor(doctor::Args),
     /// The settings in force, and whether the configuration is right
     Config(config::Args),
     /// Completions, manual pages, the reference
     Generate(generate::Args),
+    #[cfg(local)]
     /// What `gputop HOST` runs there
     #[command(hide = true)]
     Agent(agent::Args),
 }
+
+/// Why this host is not seen, of a build without `cfg(local)`: a clause.
+#[cfg(not(local))]
+const NO_COLLECTORS: &str = "this gputop is a client, built without what sees its own host";
 
 /// The names of all subcommands, for hints.
 pub fn subcommands() -> Vec<String> {
@@ -113,7 +135,9 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let settings = |interval| Settings::read(&cli.shared, interval);
     match &cli.command {
         None => top::run(&cli.top, &settings(cli.top.interval)?),
+        #[cfg(local)]
         Some(Command::Once(args)) => once::run(args, &settings(None)?),
+        #[cfg(local)]
         Some(Command::Line(args)) => line::run(args),
         Some(Command::Record(args)) => record::run(args, &settings(args.interval)?),
         Some(Command::Replay(args)) => replay::run(args, &settings(None)?),
@@ -122,18 +146,25 @@ pub fn run(cli: &Cli) -> Result<u8> {
             // With a slip in the configuration there are none.
             settings(None).map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
+        #[cfg(local)]
         Some(Command::Agent(args)) => agent::run(args),
         Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
+        #[cfg(local)]
         Some(Command::Allocator(args)) => allocator::run(args),
+        #[cfg(local)]
         Some(Command::Probe(args)) => probe::run(args),
+        #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
         Some(Command::Snapshot(args)) => snapshot::run(args, || Ok(settings(None)?)),
         Some(Command::Whatif(args)) => whatif::run(args, || Ok(settings(None)?)),
+        #[cfg(local)]
         Some(Command::Run(args)) => run::run(args, &cli.shared),
+        #[cfg(local)]
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Incidents(args)) => incidents::run(args),
         Some(Command::Cards(args)) => cards::run(args),
+        #[cfg(local)]
         Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),
     }
 }

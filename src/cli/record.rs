@@ -12,18 +12,22 @@ use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
 use super::connect::{FarArgs, May, prepare};
-use super::settings::{Settings, agent_options, interval_argument, maps_argument};
+#[cfg(local)]
+use super::settings::agent_options;
+use super::settings::{Settings, interval_argument, maps_argument};
 use super::{runtime, say, targets, top};
 use crate::diagnose::live::CaseKey;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::link::Link;
 use crate::model::units::{Bytes, Millis};
+use crate::source::Update;
+#[cfg(local)]
+use crate::source::local;
 use crate::source::record::Recorder;
 use crate::source::remote;
 use crate::source::rounds::{Every, Rounds};
 use crate::source::stream::Source;
-use crate::source::{Update, local};
 use crate::watch::{Found, Watcher};
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +69,10 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         bail!("a recording is of one host: one `gputop record` for each");
     }
     let mut source = match targets.pop() {
+        #[cfg(local)]
         None => local::start(agent_options(settings.interval))?,
+        #[cfg(not(local))]
+        None => bail!("which host? {}: `gputop record HOST`", super::NO_COLLECTORS),
         Some(target) => remote::start(prepare(
             target,
             settings.interval,

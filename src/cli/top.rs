@@ -9,8 +9,13 @@ use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
 use super::connect::{FarArgs, May, prepare, prepare_all};
-use super::settings::{Settings, agent_options, has_terminal, interval_argument};
-use super::{demo, desk, runtime, targets};
+#[cfg(local)]
+use super::demo;
+#[cfg(local)]
+use super::settings::agent_options;
+use super::settings::{Settings, has_terminal, interval_argument};
+use super::{desk, runtime, slurm, targets};
+#[cfg(local)]
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
@@ -18,8 +23,10 @@ use crate::model::leave::Leave;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
 use crate::model::units::Millis;
+use crate::source::Update;
+#[cfg(local)]
+use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
-use crate::source::{Update, local};
 use crate::tui::{self, Host, Left};
 
 #[derive(Debug, clap::Args)]
@@ -32,6 +39,9 @@ pub struct Args {
     /// Hosts from a file, one on each line
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
+    /// The nodes of a job of Slurm, each entered as a part of it: `srun --overlap`
+    #[arg(long, value_name = "JOB")]
+    slurm: Option<String>,
     #[command(flatten)]
     far: FarArgs,
     #[command(flatten)]
@@ -45,12 +55,15 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let targets = targets::targets(
+    let mut targets = targets::targets(
         &args.targets,
         args.hosts.as_deref(),
         &settings.groups,
         &super::subcommands(),
     )?;
+    if let Some(job) = &args.slurm {
+        targets.extend(slurm::targets(job)?);
+    }
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {
@@ -60,7 +73,17 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     }
 }
 
+/// A client sees other hosts alone.
+#[cfg(not(local))]
+fn here(_: &Settings, _: &Runtime) -> Result<u8> {
+    bail!(
+        "which host? {}: `gputop HOST`, or `gputop demo`",
+        super::NO_COLLECTORS
+    )
+}
+
 /// This host; where nothing can be seen on it, why, and the built-in recording.
+#[cfg(local)]
 fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
         leave: Leave::readonly(settings.readonly),

@@ -8,23 +8,26 @@
 //!
 //! Exit codes: 0 replayed; 1 nothing to replay, and why; 2 denied or gone, or a wrong argument.
 
+#[cfg(local)]
 mod card;
+#[cfg(local)]
+mod process;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
+#[cfg(local)]
+use self::process::of_process;
 use super::settings::{Settings, has_terminal};
-use super::{allocator, print, runtime, say, snapshot, top};
+use super::{print, runtime, say, snapshot, top};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
-use crate::allocator::trace::{Live, PoolId, Recorded, Trace};
+use crate::allocator::trace::Trace;
 use crate::allocator::whatif::{Room, available, largest_fit, replay, succeeds};
-use crate::collect::process::alloc_conf_of;
 use crate::export::whatif::{Device, Document, Played, Recording};
 use crate::model::frame::SCHEMA;
-use crate::model::pool::{BlockState, PoolKind, PoolMap};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Pid};
@@ -91,11 +94,9 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     let name = visible(args.source.as_bytes(), 200);
     let mut no_card = Missing::new(Reason::NotRead, "the file does not say what card it was");
     let mut traces = match args.source.parse() {
-        Ok(pid) => match of_process(Pid(pid)) {
-            Ok(mut traces) => {
-                if args.card.is_none() {
-                    no_card = card::look(Pid(pid), &mut traces).unwrap_or(no_card);
-                }
+        Ok(pid) => match of_process(Pid(pid), args.card.is_none()) {
+            Ok((traces, why)) => {
+                no_card = why.unwrap_or(no_card);
                 traces
             }
             Err((why, code)) => {
@@ -266,55 +267,9 @@ fn of_file(path: &str) -> Result<Vec<Trace>> {
         .collect())
 }
 
-/// The present blocks of a process, one trace without operations for each device; or why not, and the exit code.
-fn of_process(pid: Pid) -> Result<Vec<Trace>, (String, u8)> {
-    let proc_root = Path::new("/proc");
-    let (maps, library) = allocator::maps(proc_root, pid)
-        .map_err(|failure| (failure.to_string(), allocator::exit_code(&failure)))?;
-    let recorded = Recorded {
-        torch: last_version(library),
-        conf: alloc_conf_of(proc_root, pid),
-        ..Recorded::default()
-    };
-    Ok(maps
-        .iter()
-        .map(|map| of_map(map, recorded.clone()))
-        .collect())
-}
-
-fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
-    let mut start = Vec::new();
-    for segment in &map.segments {
-        let pool = match (segment.pool, segment.pool_id) {
-            (_, Some(id)) => id,
-            // One of them is as good as another.
-            (PoolKind::Private, None) => PoolId(1, 0),
-            _ => PoolId::SHARED,
-        };
-        let used = [BlockState::Allocated, BlockState::Active];
-        let blocks = segment.blocks.iter().filter(|b| used.contains(&b.state));
-        start.extend(blocks.map(|block| Live {
-            block: block.address,
-            requested: block.requested.unwrap_or(block.size),
-            stream: segment.stream,
-            pool,
-        }));
-    }
-    let reserved = map.segments.iter().map(|segment| segment.size.0).sum();
-    Trace {
-        device: map.ordinal,
-        start,
-        recorded: Recorded {
-            reserved_peak: Some(Bytes(reserved)),
-            ..recorded
-        },
-        ..Trace::default()
-    }
-}
-
-/// `(2, 15)` of `torch 2.13 to 2.15`: a layout tells a few releases at most.
-fn last_version(library: &str) -> Option<Torch> {
-    library.split(' ').rev().find_map(torch_of)
+#[cfg(not(local))]
+fn of_process(_: Pid, _: bool) -> Result<(Vec<Trace>, Option<Missing>), (String, u8)> {
+    Err((super::NO_COLLECTORS.to_owned(), 2))
 }
 
 fn torch_argument(text: &str) -> Result<Torch, String> {
@@ -371,8 +326,6 @@ mod tests {
             assert!(size_argument(wrong).is_err(), "{wrong}");
         }
         assert_eq!(torch_argument("2.8.0+cu126"), Ok((2, 8)));
-        assert_eq!(last_version("torch 2.13 to 2.15"), Some((2, 15)));
-        assert_eq!(last_version("torch 2.12"), Some((2, 12)));
         assert!(torch_argument("new").is_err());
     }
 }

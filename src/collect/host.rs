@@ -114,6 +114,7 @@ pub fn hello() -> Hello {
         agent: first_line(Path::new("/proc/sys/kernel/random/uuid")).unwrap_or_default(),
         version: env!("CARGO_PKG_VERSION").into(),
         host: host_name(),
+        reduced: false,
         boot_id: first_line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default(),
         kernel: first_line(Path::new("/proc/sys/kernel/osrelease")).map_or_else(
             || {

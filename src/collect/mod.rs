@@ -2,7 +2,7 @@
 //!
 //! A reader turns one source into the model and nothing else: it knows no screen, keeps no history and judges
 //! nothing. What it cannot read becomes a [`Missing`](crate::model::reading::Missing) with its reason. Text of other
-//! programs leaves here harmless ([`visible`](crate::model::text::visible)) and without secrets ([`redact`]).
+//! programs leaves here harmless ([`visible`](crate::model::text::visible)) and without secrets ([`redact`](crate::redact)).
 
 pub mod agent;
 pub mod clock;
@@ -18,6 +18,5 @@ mod open_files;
 pub mod probe;
 pub mod process;
 pub mod python;
-pub mod redact;
 pub mod runtime;
 pub mod torch;

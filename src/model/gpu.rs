@@ -145,6 +145,21 @@ pub struct Board {
     pub shutdown_temperature: Reading<Celsius>,
 }
 
+impl Board {
+    /// `00000000:3B:00.0`, as NVML names it, is `0000:3b:00`: the kernel log's Xid lines have four digits of domain and no
+    /// function.
+    pub fn bus_of(nvml: &str) -> String {
+        let lower = nvml.to_lowercase();
+        let lower = lower.strip_suffix(".0").unwrap_or(&lower);
+        match lower.split_once(':') {
+            Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
+                format!("{}:{rest}", &domain[4..])
+            }
+            _ => lower.to_owned(),
+        }
+    }
+}
+
 /// Device memory as `nvmlDeviceGetMemoryInfo_v2` splits it: total = used + reserved + free.
 ///
 /// Before driver 510 only version 1 exists, whose `used` holds the reserved part too; then `reserved` is missing.
@@ -163,6 +178,20 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// A part that is larger than the whole is dropped, so that no bar is drawn from it.
+    #[must_use]
+    pub fn checked(self) -> Self {
+        let Some(total) = self.total.get() else {
+            return self;
+        };
+        Self {
+            used: self.used.at_most(total),
+            reserved: self.reserved.at_most(total),
+            free: self.free.at_most(total),
+            total: self.total,
+        }
+    }
+
     /// Everything that is not free, the driver's own part included: what the screen calls USED.
     pub fn taken(&self) -> Option<Bytes> {
         match (self.total.get(), self.free.get()) {
@@ -189,7 +218,28 @@ pub enum Throttle {
     Unknown,
 }
 
+/// nvml.h: nvmlClocksEventReason…
+const THROTTLE_BITS: [Throttle; 9] = [
+    Throttle::Idle,
+    Throttle::ApplicationsClocks,
+    Throttle::SwPowerCap,
+    Throttle::HwSlowdown,
+    Throttle::SyncBoost,
+    Throttle::SwThermal,
+    Throttle::HwThermal,
+    Throttle::HwPowerBrake,
+    Throttle::DisplayClocks,
+];
+
 impl Throttle {
+    /// The reasons of a mask as NVML gives it; bits that this version does not know are none.
+    pub fn of_mask(mask: u64) -> Vec<Self> {
+        let bits = THROTTLE_BITS.into_iter().enumerate();
+        bits.filter(|(bit, _)| mask >> bit & 1 == 1)
+            .map(|(_, reason)| reason)
+            .collect()
+    }
+
     /// A noun phrase for a narrow column: `power cap`.
     pub fn words(self) -> &'static str {
         match self {

@@ -42,6 +42,9 @@ pub struct Hello {
     /// The program's version, for a message.
     pub version: String,
     pub host: String,
+    /// No gputop runs there: its `nvidia-smi` tells what it can.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reduced: bool,
     /// The kernel's boot id: with a PID and a start time it names a process for ever.
     pub boot_id: String,
     #[serde(skip_serializing_if = "Reading::is_not_read")]

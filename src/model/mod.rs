@@ -32,6 +32,7 @@ pub mod scene;
 pub mod signal;
 pub mod spelling;
 pub mod stack;
+pub mod stat_line;
 pub mod text;
 pub mod told;
 pub mod units;

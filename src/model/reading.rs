@@ -124,6 +124,17 @@ impl<T> Reading<T> {
     }
 }
 
+impl<T: PartialOrd> Reading<T> {
+    /// A value beyond `most` cannot be true.
+    #[must_use]
+    pub fn at_most(self, most: T) -> Self {
+        match self {
+            Self::Value(value) if value > most => Self::Missing(Reason::Implausible.into()),
+            other => other,
+        }
+    }
+}
+
 impl<T: Copy> Reading<T> {
     pub fn get(&self) -> Option<T> {
         self.value().copied()

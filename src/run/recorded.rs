@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use super::Moment;
 use super::command::CommandLine;
 use crate::collect::host::hello;
-use crate::collect::redact;
 use crate::diagnose::LogFindings;
 use crate::incidents::{Excerpt, Key, Record};
 use crate::model::host::Hello;
 use crate::model::incident::Incident;
 use crate::model::process::{ProcessKey, Variable};
 use crate::model::text::visible;
+use crate::redact;
 
 /// A longer command line is cut; the end of one is rarely what tells.
 const MAX_COMMAND: usize = 4096;

@@ -4,6 +4,7 @@
 //! away and long ago are the same thing to them.
 
 pub(crate) mod layout;
+#[cfg(local)]
 pub mod local;
 pub mod map_line;
 pub mod record;

@@ -74,6 +74,13 @@ fn replay_words(recording: &Recording) -> String {
     format!(" REPLAY {} {now}/{all}{state} ", recording.name)
 }
 
+/// A word for help.
+pub const REDUCED: (&str, &str) = (
+    "reduced",
+    "No gputop runs on that host: nvidia-smi tells what it can, which is nothing of allocators, logs, failures and what each \
+     process does. `gputop --push HOST` copies gputop there.",
+);
+
 /// What is wrong with the link to a far host, if anything is.
 pub fn link_words(link: &Link) -> Option<(String, Role)> {
     match link {
@@ -100,6 +107,14 @@ pub fn header(app: &App, area: Rect, buffer: &mut Buffer) {
         Some(recording) => (replay_words(recording), Role::Banner),
         None if let Some(state) = app.link.as_ref().and_then(link_words) => state,
         None if app.ended_source.is_some() => (" source ended ".into(), Role::Bad),
+        None if app.hello.reduced && !app.paused => (
+            format!(
+                "{} reduced {} ",
+                theme.glyphs.live,
+                interval_words(app.frame.interval)
+            ),
+            Role::Warn,
+        ),
         None if app.paused => (format!("{} held ", theme.glyphs.paused), Role::Warn),
         None => (
             format!(

@@ -21,6 +21,16 @@ const RULES: &[Rule] = &[
         place: "allocator",
         may: &["model"],
     },
+    // What of other programs' text may leave their reader: pure.
+    Rule {
+        place: "redact",
+        may: &["model"],
+    },
+    // What `nvidia-smi` says of a host where nothing else collects: there this is the collector.
+    Rule {
+        place: "source/remote/reduced",
+        may: &["source", "model", "redact"],
+    },
     // The one source that collects here.
     Rule {
         place: "source/local.rs",
@@ -44,7 +54,7 @@ const RULES: &[Rule] = &[
     // Which text of a log is worth sending at all is what signatures look for; diagnose knows no collector.
     Rule {
         place: "collect/logs",
-        may: &["collect", "model", "diagnose::scan"],
+        may: &["collect", "model", "redact", "diagnose::scan"],
     },
     // Where what is known of a host becomes what the probe's child is told.
     Rule {
@@ -69,7 +79,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         place: "collect",
-        may: &["model"],
+        may: &["model", "redact"],
     },
     // Snapshot files: bytes to plain data, and to histories of the allocator's model.
     Rule {
@@ -118,7 +128,14 @@ const RULES: &[Rule] = &[
     // It watches a command, explains it, and keeps what happened.
     Rule {
         place: "run",
-        may: &["collect", "diagnose", "export", "incidents", "model"],
+        may: &[
+            "collect",
+            "diagnose",
+            "export",
+            "incidents",
+            "model",
+            "redact",
+        ],
     },
     // It judges a stream and keeps what it finds.
     Rule {
@@ -157,6 +174,7 @@ const RULES: &[Rule] = &[
             "incidents",
             "model",
             "probe",
+            "redact",
             "run",
             "snapshot",
             "source",

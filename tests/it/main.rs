@@ -51,7 +51,10 @@ mod many_hosts;
 mod model;
 #[cfg(target_os = "linux")]
 mod mouse;
+mod namespace;
 mod network;
+#[cfg(target_os = "linux")]
+mod nvidia_smi;
 mod outside;
 #[cfg(target_os = "linux")]
 mod past;
@@ -66,6 +69,8 @@ mod python_target;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
+mod reduced;
+#[cfg(target_os = "linux")]
 mod reference;
 #[cfg(target_os = "linux")]
 mod remote;
@@ -78,6 +83,8 @@ mod scene;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;
+#[cfg(target_os = "linux")]
+mod slurm;
 mod snapshot;
 mod snapshot_shown;
 #[cfg(target_os = "linux")]

@@ -1,32 +1,17 @@
-//! A network that a test may cut: a namespace of its own, in which it runs again.
-#![allow(clippy::print_stdout)]
+//! A network that a test may cut.
 
 use std::process::Command;
 
-/// Says that this process is the one in there.
-const OWN: &str = "GPUTOP_TEST_NETWORK";
+use crate::namespace;
 
-/// Whether this process has a network of its own. Else runs the test of this name again in one, and fails if that does;
-/// who may make none does without.
+/// Whether this process has a network of its own; else the test of this name is run again in one.
 pub fn is_own(test: &str) -> bool {
-    if std::env::var_os(OWN).is_some() {
+    let up = ["ip", "link", "set", "lo", "up"];
+    let is_own = namespace::is_own("-n", &up, test);
+    if is_own {
         mend();
-        return true;
     }
-    let up = ["-n", "ip", "link", "set", "lo", "up"];
-    let can = Command::new("unshare").args(up).output();
-    if !can.is_ok_and(|output| output.status.success()) {
-        println!("skipped: no network namespace can be made here; root may");
-        return false;
-    }
-    let mut again = Command::new("unshare");
-    again.arg("-n").arg(std::env::current_exe().unwrap());
-    again.args([test, "--exact", "--nocapture"]).env(OWN, "1");
-    let output = again.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("1 passed"), "there is no test {test}");
-    false
+    is_own
 }
 
 /// From now on no packet arrives.

@@ -62,7 +62,11 @@ impl Sshd {
             fs::create_dir_all("/run/sshd").unwrap();
         }
         let port = free_port();
-        let mut environment = format!("HOME={} PATH=/usr/bin:/bin", at("home").display());
+        let mut environment = format!(
+            "HOME={} PATH={}:/usr/bin:/bin",
+            at("home").display(),
+            at("bin").display()
+        );
         for (name, value) in fake.env() {
             environment += &format!(" {name}={}", value.to_string_lossy());
         }

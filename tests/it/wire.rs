@@ -23,6 +23,7 @@ use gputop::source::stream::stream;
 use proptest::prelude::*;
 
 use crate::day::{self, Day};
+use crate::hosts;
 use crate::training::Trainer;
 
 /// As if all had arrived as soon as it was sent.
@@ -55,6 +56,16 @@ fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
         .block_on(async { tokio::join!(telling, serving).1 })
         .unwrap();
     output
+}
+
+#[test]
+fn all_that_is_sent_at_once_ends_with_a_line_end_for_who_passes_on_whole_lines() {
+    let mut day = Day::new();
+    let frames = (0..40).map(|_| Update::Frame(Arc::new(day.next().clone())));
+    let pieces = hosts::pieces(frames);
+    let sent: Vec<_> = pieces.iter().filter(|piece| !piece.is_empty()).collect();
+    assert!(sent.len() > 3);
+    assert!(sent.iter().all(|piece| piece.last() == Some(&b'\n')));
 }
 
 /// What a near side makes of what is in this file, until the link is lost; and why it was.

@@ -9,7 +9,9 @@ use clap::{Command as ClapCommand, CommandFactory, Subcommand};
 use clap_complete::Shell;
 use color_eyre::Result;
 
-use super::settings::{CONFIG_VARIABLE, Group, KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
+use super::settings::{CONFIG_VARIABLE, Group};
+#[cfg(local)]
+use super::settings::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE};
 use super::{Cli, log, print};
 
 #[derive(Debug, clap::Args)]
@@ -42,10 +44,12 @@ enum Command {
 /// Variables that are read beside those that stand for a setting, each with what it does, without a period.
 const VARIABLES: &[(&str, &str)] = &[
     (CONFIG_VARIABLE, "The configuration to read, as --config"),
+    #[cfg(local)]
     (
         LIBRARY_VARIABLE,
         "The NVML library to load instead of the one that the system finds",
     ),
+    #[cfg(local)]
     (
         KERNEL_LOG_VARIABLE,
         "The file to read the kernel's log from instead of /dev/kmsg",

@@ -13,9 +13,9 @@ use color_eyre::Result;
 use color_eyre::eyre::{WrapErr, bail};
 use regex::Regex;
 
-use crate::collect::redact;
 use crate::export::explanation::{Others, fenced, scene as scene_lines, severity, verdict};
 use crate::incidents::Record;
+use crate::redact;
 
 const WIDTH: usize = 100;
 

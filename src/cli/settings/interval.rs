@@ -39,6 +39,7 @@ pub fn parse_probe_interval(text: &str) -> Result<Option<Millis>> {
 }
 
 /// `500ms`, `2s`: from 10 ms to a minute, for which a card is held full at most.
+#[cfg(local)]
 pub fn limit_argument(text: &str) -> Result<Millis, String> {
     let span: SignedDuration = text
         .parse()
@@ -99,6 +100,7 @@ mod tests {
         }
     }
 
+    #[cfg(local)]
     #[test]
     fn a_limit_is_bounded() {
         assert_eq!(limit_argument("500ms"), Ok(Millis(500)));

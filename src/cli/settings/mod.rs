@@ -8,7 +8,10 @@ pub mod definition;
 mod error;
 mod file;
 mod groups;
+#[cfg(local)]
+mod here;
 mod interval;
+#[cfg(local)]
 mod size;
 mod terminal;
 mod themes;
@@ -23,7 +26,12 @@ pub use args::SharedArgs;
 pub use error::{Origin, SettingError};
 pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
 pub use groups::Group;
-pub use interval::{interval_argument, limit_argument, maps_argument};
+#[cfg(local)]
+pub use here::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
+#[cfg(local)]
+pub use interval::limit_argument;
+pub use interval::{interval_argument, maps_argument};
+#[cfg(local)]
 pub use size::size_argument;
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
@@ -35,11 +43,6 @@ use self::definition::{
 use self::file::ConfigFile;
 use self::themes::AUTO;
 use self::written::Written;
-use crate::collect::agent;
-use crate::collect::kernel_log::KERNEL_LOG;
-pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
-pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
-use crate::collect::process::container::Files;
 use crate::incidents::Store;
 use crate::model::leave::Leave;
 use crate::model::spelling::instead_of;
@@ -240,30 +243,6 @@ fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
 fn origin_of(bindings: &[(Binding, Origin)], action: &str) -> Option<Origin> {
     let (_, origin) = bindings.iter().find(|(b, _)| quoted(&b.action) == action)?;
     Some(origin.clone())
-}
-
-/// What the collectors are started with.
-pub fn agent_options(interval: Millis) -> agent::Options {
-    agent::Options {
-        interval,
-        tmux: std::env::var_os("TMUX"),
-        tmux_folder: std::env::var_os("TMUX_TMPDIR"),
-        library: std::env::var_os(LIBRARY_VARIABLE),
-        proc_root: PathBuf::from("/proc"),
-        container_files: Files {
-            root: PathBuf::from("/"),
-            home: std::env::var_os("HOME").map(PathBuf::from),
-        },
-        cgroup_root: PathBuf::from("/sys/fs/cgroup"),
-        kernel_log: kernel_log_path(),
-        // Whoever lets a person send signals says so.
-        leave: Leave::none("nobody was asked"),
-    }
-}
-
-/// Where the kernel's log is.
-pub fn kernel_log_path() -> PathBuf {
-    std::env::var_os(KERNEL_LOG_VARIABLE).map_or_else(|| KERNEL_LOG.into(), PathBuf::from)
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::collect::redact;
 use crate::model::event::{HookEvent, Steps};
 use crate::model::text::visible;
 use crate::model::units::UnixMillis;
+use crate::redact;
 
 /// A path, a name or a message; a traceback is as long as the line allows.
 const MOST_TEXT: usize = 4 << 10;

@@ -22,12 +22,12 @@ use crate::collect::process::access::Access;
 use crate::collect::process::bounded;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::stat::{StatBuffer, StatFile};
-use crate::collect::redact;
 use crate::model::event::LogOrigin;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid, StartTicks};
+use crate::redact;
 
 /// Standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];

@@ -5,9 +5,9 @@
 //!
 //! `b"\x1b[31mRuntimeError\x1b[0m: \x07 token=hf_…"` becomes `RuntimeError: ^G token=***`.
 
-use crate::collect::redact;
 use crate::diagnose::scan::has_anchor;
 use crate::model::text::visible;
+use crate::redact;
 
 /// Of a longer line the end is left out.
 const MOST_LINE_CHARS: usize = 4_096;

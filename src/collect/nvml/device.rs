@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use nvml_wrapper::Device;
-use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, ComputeMode, EccCounter, MemoryError, PcieUtilCounter, PerformanceState,
     TemperatureSensor, TemperatureThreshold,
@@ -27,27 +26,22 @@ use crate::model::units::{
 /// No single GPU draws 20 kW; NVML has been seen to answer with all bits set.
 const MOST_MILLIWATTS: u32 = 20_000_000;
 
-fn plausible<T: PartialOrd + Copy>(value: Reading<T>, most: T) -> Reading<T> {
-    match value {
-        Reading::Value(v) if v > most => Reading::Missing(Reason::Implausible.into()),
-        other => other,
-    }
-}
-
 fn percent(value: Reading<u32>) -> Reading<Percent> {
-    plausible(value, 100).map(|v| Percent(f64::from(v)))
+    value.at_most(100).map(|v| Percent(f64::from(v)))
 }
 
 fn power(result: Result<u32, NvmlError>) -> Reading<MilliWatts> {
-    plausible(reading(result), MOST_MILLIWATTS).map(MilliWatts)
+    reading(result).at_most(MOST_MILLIWATTS).map(MilliWatts)
 }
 
 fn celsius(result: Result<u32, NvmlError>) -> Reading<Celsius> {
-    plausible(reading(result), 250).map(|t| Celsius(i32::try_from(t).unwrap_or(0)))
+    reading(result)
+        .at_most(250)
+        .map(|t| Celsius(i32::try_from(t).unwrap_or(0)))
 }
 
 fn clock(result: Result<u32, NvmlError>) -> Reading<MegaHertz> {
-    plausible(reading(result), 100_000).map(MegaHertz)
+    reading(result).at_most(100_000).map(MegaHertz)
 }
 
 /// Text from the driver: bounded and without control characters, as all text from outside.
@@ -78,7 +72,7 @@ pub fn describe(device: &Device<'_>, gpu: &mut Gpu) {
 
 fn board(device: &Device<'_>) -> Board {
     Board {
-        pci_bus: text(device.pci_info().map(|p| bus_id(&p.bus_id))),
+        pci_bus: text(device.pci_info().map(|p| Board::bus_of(&p.bus_id))),
         minor: reading(device.minor_number()),
         serial: text(device.serial()),
         vbios: text(device.vbios_version()),
@@ -92,18 +86,6 @@ fn board(device: &Device<'_>) -> Board {
         power_cap_default: power(device.power_management_limit_default()),
         slowdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Slowdown)),
         shutdown_temperature: celsius(device.temperature_threshold(TemperatureThreshold::Shutdown)),
-    }
-}
-
-/// `00000000:3B:00.0` as `0000:3b:00`: the kernel log's Xid lines have four digits of domain and no function.
-fn bus_id(nvml: &str) -> String {
-    let lower = nvml.to_lowercase();
-    let lower = lower.strip_suffix(".0").unwrap_or(&lower);
-    match lower.split_once(':') {
-        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
-            format!("{}:{rest}", &domain[4..])
-        }
-        _ => lower.to_owned(),
     }
 }
 
@@ -130,7 +112,8 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
     gpu.sm_clock = clock(device.clock_info(Clock::SM));
     gpu.memory_clock = clock(device.clock_info(Clock::Memory));
     gpu.pstate = reading(device.performance_state()).map(pstate).and_known();
-    gpu.throttle = reading(device.current_throttle_reasons()).map(throttle);
+    gpu.throttle =
+        reading(device.current_throttle_reasons()).map(|mask| Throttle::of_mask(mask.bits()));
     for instance in &mut gpu.mig {
         instance.memory = mig_memory(device, instance.index);
     }
@@ -139,12 +122,13 @@ pub fn tick(device: &Device<'_>, gpu: &mut Gpu) -> Result<(), NvmlError> {
 
 fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
     match device.memory_info() {
-        Ok(info) => Ok(checked(Memory {
+        Ok(info) => Ok(Memory {
             total: Bytes(info.total).into(),
             used: Bytes(info.used).into(),
             reserved: Bytes(info.reserved).into(),
             free: Bytes(info.free).into(),
-        })),
+        }
+        .checked()),
         Err(error) if is_fatal(&error) => Err(error),
         Err(error) => Ok(memory_v1(device).unwrap_or_else(|_| {
             let why = super::reason::missing(&error);
@@ -160,25 +144,13 @@ fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
 
 fn memory_v1(device: &Device<'_>) -> Result<Memory, NvmlError> {
     let (total, free, used) = raw::memory_v1(device)?;
-    Ok(checked(Memory {
+    Ok(Memory {
         total: Bytes(total).into(),
         used: Bytes(used).into(),
         reserved: Reading::missing(Reason::Unsupported, "drivers before 510 count it as used"),
         free: Bytes(free).into(),
-    }))
-}
-
-/// A part that is larger than the whole is dropped, so that no bar is drawn from it.
-fn checked(memory: Memory) -> Memory {
-    let Some(total) = memory.total.get() else {
-        return memory;
-    };
-    Memory {
-        used: plausible(memory.used, total),
-        reserved: plausible(memory.reserved, total),
-        free: plausible(memory.free, total),
-        total: memory.total,
     }
+    .checked())
 }
 
 fn pstate(state: PerformanceState) -> Option<u8> {
@@ -220,33 +192,6 @@ impl<T> AndKnown<T> for Reading<Option<T>> {
             Self::Missing(missing) => Reading::Missing(missing),
         }
     }
-}
-
-fn throttle(bits: ThrottleReasons) -> Vec<Throttle> {
-    [
-        (ThrottleReasons::GPU_IDLE, Throttle::Idle),
-        (
-            ThrottleReasons::APPLICATIONS_CLOCKS_SETTING,
-            Throttle::ApplicationsClocks,
-        ),
-        (ThrottleReasons::SW_POWER_CAP, Throttle::SwPowerCap),
-        (ThrottleReasons::HW_SLOWDOWN, Throttle::HwSlowdown),
-        (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
-        (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::SwThermal),
-        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HwThermal),
-        (
-            ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN,
-            Throttle::HwPowerBrake,
-        ),
-        (
-            ThrottleReasons::DISPLAY_CLOCK_SETTING,
-            Throttle::DisplayClocks,
-        ),
-    ]
-    .into_iter()
-    .filter(|(bit, _)| bits.contains(*bit))
-    .map(|(_, reason)| reason)
-    .collect()
 }
 
 /// What changes rarely.
@@ -377,7 +322,7 @@ fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::Listed, to
         process: None,
         kind,
         vram: match listed.used {
-            Some(used) => plausible(Bytes(used).into(), total),
+            Some(used) => Reading::from(Bytes(used)).at_most(total),
             None => Reading::missing(
                 Reason::Unsupported,
                 "the driver does not tell this process's memory",

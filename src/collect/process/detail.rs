@@ -12,11 +12,11 @@ use super::bounded::List;
 use super::cgroup;
 use super::dir::Dir;
 use super::stat::{StatBuffer, StatFile};
-use crate::collect::redact;
 use crate::model::process::{Parent, ProcessDetail, ProcessKey, Variable};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Pid};
+use crate::redact;
 
 /// No real tree is deeper; a fake one may be a circle.
 const MAX_PARENTS: usize = 64;

@@ -1,7 +1,7 @@
 //! What the launchers of jobs leave in a process's environment: its rank, its local rank, the job it belongs to.
 //!
 //! Only these few variables are looked at here; the environment as a whole is shown on request alone and under the
-//! privacy rule (`collect/redact.rs`).
+//! privacy rule (`redact/`).
 
 use std::fs::File;
 use std::path::Path;

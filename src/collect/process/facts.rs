@@ -9,10 +9,10 @@ use super::access::Access;
 use super::bounded::List;
 use super::dir::Dir;
 use super::{Context, cgroup, environment};
-use crate::collect::redact;
 use crate::model::process::Process;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
+use crate::redact;
 
 /// How much of a command line a table row carries.
 const MAX_COMMAND_CHARS: usize = 4096;

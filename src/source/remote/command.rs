@@ -3,7 +3,7 @@
 //! One thread reads and starts anew, one passes orders on and watches the clock. Nothing here is waited for by a screen.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::greeting::{NoAgent, greeted, last_words};
+use super::greeting::{NoAgent, Speaker, greeted, last_words};
 use super::incoming::Incoming;
 use super::orders::Orders;
-use super::ssh::{Shared, agent};
+use super::reduced;
+use super::ssh::{Shared, agent, nvidia_smi};
 use super::target::Target;
 use super::told::Told;
 use crate::model::link::Link;
+use crate::model::reading::Missing;
 use crate::model::units::Millis;
 use crate::source::stream::{Feed, Source, stream};
 use crate::source::{Request, Update};
@@ -51,7 +53,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn command(&self) -> Command {
+    /// With `is_reduced` a gputop there is left alone.
+    fn command(&self, is_reduced: bool) -> Command {
         let mut arguments = String::new();
         if self.allow_signals {
             arguments += " --allow-signals";
@@ -59,8 +62,14 @@ impl Connection {
         if self.allow_probe {
             arguments += " --allow-probe";
         }
+        let remote = if is_reduced {
+            nvidia_smi()
+        } else {
+            agent(&arguments)
+        };
         let mut command = match &self.target {
-            Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &agent(&arguments)),
+            Target::Ssh(ssh) => ssh.silent(self.shared.as_ref(), &remote),
+            Target::Slurm(step) => step.command(&remote),
             Target::Via(line) => {
                 let mut shell = Command::new("sh");
                 shell.args(["-c", line]);
@@ -99,6 +108,7 @@ pub fn start(connection: Connection) -> io::Result<Source> {
         feed,
         orders: Orders::default(),
         interval: connection.interval,
+        target: connection.target.clone(),
         state: Mutex::default(),
         ended: Condvar::new(),
     });
@@ -114,6 +124,7 @@ struct Far {
     feed: Feed,
     orders: Orders,
     interval: Millis,
+    target: Target,
     state: Mutex<State>,
     /// The reader of the source is gone.
     ended: Condvar,
@@ -124,6 +135,8 @@ struct State {
     /// The group of the command that runs.
     group: Option<Pid>,
     heard: Option<Instant>,
+    /// The gputop there is of another protocol: its version. Then `nvidia-smi` speaks for that host.
+    other: Option<String>,
     is_silent: bool,
     has_ended: bool,
 }
@@ -139,12 +152,26 @@ impl Far {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the gputop there is left alone. What a `via:` runs is the user's own.
+    fn is_reduced(&self) -> bool {
+        !matches!(self.target, Target::Via(_)) && self.state().other.is_some()
+    }
+
+    /// What is said of all that `nvidia-smi` does not tell, where nobody else speaks for that host.
+    fn untold(&self) -> Missing {
+        reduced::untold(&self.target, self.state().other.as_deref())
+    }
+
     fn connect_for_ever(&self, connection: &Connection) {
         let (mut pause, mut lost) = (FIRST_PAUSE, None);
         let mut told = Told::default();
         self.feed.push(Update::Link(Link::Connecting));
         loop {
+            let had_other = self.state().other.is_some();
             let went = self.connect(connection, &mut told);
+            if !had_other && self.is_reduced() {
+                continue;
+            }
             if went.frames > 0 {
                 pause = FIRST_PAUSE;
             }
@@ -183,7 +210,7 @@ impl Far {
 
     /// From start to end.
     fn connect(&self, connection: &Connection, told: &mut Told) -> Went {
-        let mut command = connection.command();
+        let mut command = connection.command(self.is_reduced());
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = match command.spawn() {
             Ok(child) => child,
@@ -222,12 +249,18 @@ impl Far {
     fn read(&self, child: &mut Child, told: &mut Told, frames: &mut u64) -> Option<String> {
         let mut from = BufReader::with_capacity(BUFFER, child.stdout.take()?);
         match greeted(&mut from) {
-            Ok(Ok(())) => {}
+            Ok(Ok(Speaker::Agent)) => {}
+            Ok(Ok(Speaker::NvidiaSmi)) => {
+                self.orders.be_plain();
+                return self.follow_nvidia_smi(&mut from, frames);
+            }
             Ok(Err(NoAgent::Other(version))) => {
-                return Some(format!(
+                let why = format!(
                     "gputop {version} there speaks another protocol than {} here: one of them is old",
                     env!("CARGO_PKG_VERSION")
-                ));
+                );
+                self.state().other = Some(version);
+                return Some(why);
             }
             Ok(Err(NoAgent::Silent(words))) if !words.is_empty() => return Some(words),
             _ => return None,
@@ -240,15 +273,7 @@ impl Far {
                 Ok(update) => update?,
                 Err(error) => return Some(error.to_string()),
             };
-            let was_silent = {
-                let mut state = self.state();
-                state.heard = Some(Instant::now());
-                std::mem::take(&mut state.is_silent)
-            };
-            if !is_up || was_silent {
-                self.feed.push(Update::Link(Link::Up));
-                is_up = true;
-            }
+            self.hear(&mut is_up);
             if matches!(&update, Update::Event(event) if !told.is_new(event)) {
                 continue;
             }
@@ -261,11 +286,41 @@ impl Far {
         }
     }
 
+    /// Something came.
+    fn hear(&self, is_up: &mut bool) {
+        let was_silent = {
+            let mut state = self.state();
+            state.heard = Some(Instant::now());
+            std::mem::take(&mut state.is_silent)
+        };
+        if !std::mem::replace(is_up, true) || was_silent {
+            self.feed.push(Update::Link(Link::Up));
+        }
+    }
+
+    /// As [`read`](Self::read), of what runs where there is no gputop.
+    fn follow_nvidia_smi(&self, from: &mut impl BufRead, frames: &mut u64) -> Option<String> {
+        let mut is_up = false;
+        reduced::follow(from, self.untold(), &self.orders, |update| {
+            self.hear(&mut is_up);
+            if let Some(update) = update {
+                *frames += u64::from(matches!(update, Update::Frame(_)));
+                self.feed.push(update);
+            }
+        })
+    }
+
     /// Requests to the far side, until the source's reader is gone; a far side that is silent is ended.
     fn pass_on(&self, requests: &Receiver<Request>) {
         loop {
             match requests.recv_timeout(TICK) {
-                Ok(request) => self.orders.ask(request),
+                Ok(request) => {
+                    if self.orders.is_plain() {
+                        let answer = reduced::refused(&request, self.untold());
+                        answer.into_iter().for_each(|update| self.feed.push(update));
+                    }
+                    self.orders.ask(request);
+                }
                 Err(RecvTimeoutError::Timeout) => self.look_at_the_clock(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }

@@ -5,9 +5,23 @@ use std::io::{self, BufRead};
 use memchr::memmem;
 
 use super::protocol::{GREETING, MOST_NOISE, PROTOCOL};
+use super::reduced;
 use crate::model::text::visible;
 
-/// Why no agent is talked to.
+/// Who is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaker {
+    Agent,
+    /// The loop of [`reduced`].
+    NvidiaSmi,
+}
+
+const GREETINGS: [(&str, Speaker); 2] = [
+    (GREETING, Speaker::Agent),
+    (reduced::GREETING, Speaker::NvidiaSmi),
+];
+
+/// Why nobody is talked to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoAgent {
     /// It ended, or said too much else; this is the end of what it said.
@@ -17,7 +31,7 @@ pub(super) enum NoAgent {
 }
 
 /// Reads up to and including the greeting.
-pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<Result<(), NoAgent>> {
+pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<Result<Speaker, NoAgent>> {
     let mut said = Vec::new();
     loop {
         let came = from.fill_buf()?;
@@ -27,21 +41,25 @@ pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<Result<(), NoAgent>
         let before = said.len();
         said.extend_from_slice(came);
         let came = came.len();
-        let line = begins(&said).and_then(|at| {
+        let line = begins(&said).and_then(|(at, speaker)| {
             let end = memchr::memchr(b'\n', &said[at..])?;
-            Some((at, at + end))
+            Some((at, at + end, speaker))
         });
-        let Some((at, end)) = line else {
+        let Some((at, end, speaker)) = line else {
             from.consume(came);
             continue;
         };
         from.consume(end + 1 - before);
-        return Ok(judge(&said[at + GREETING.len()..end]));
+        return Ok(judge(&said[at..end]).map(|()| speaker));
     }
 }
 
-fn begins(said: &[u8]) -> Option<usize> {
-    memmem::find(said, GREETING.as_bytes())
+/// Where the words behind a greeting begin, and whose it is.
+fn begins(said: &[u8]) -> Option<(usize, Speaker)> {
+    GREETINGS.iter().find_map(|(greeting, speaker)| {
+        let at = memmem::find(said, greeting.as_bytes())?;
+        Some((at + greeting.len(), *speaker))
+    })
 }
 
 /// `1 version=0.1.0`
@@ -69,7 +87,7 @@ mod tests {
     use super::*;
 
     /// What is told of it, and what is left to read.
-    fn heard(said: &[u8], piece: usize) -> (Result<(), NoAgent>, Vec<u8>) {
+    fn heard(said: &[u8], piece: usize) -> (Result<Speaker, NoAgent>, Vec<u8>) {
         let mut from = BufReader::with_capacity(piece, said);
         let result = greeted(&mut from).expect("memory can be read");
         let mut rest = Vec::new();
@@ -90,7 +108,7 @@ mod tests {
             for piece in 1..said.len() + 1 {
                 assert_eq!(
                     heard(&said, piece),
-                    (Ok(()), rest.to_vec()),
+                    (Ok(Speaker::Agent), rest.to_vec()),
                     "{banner} {piece}"
                 );
             }
@@ -107,6 +125,12 @@ mod tests {
         assert_eq!(heard(b"", 7).0, Err(NoAgent::Silent(String::new())));
         let endless = vec![b'y'; MOST_NOISE * 2];
         assert!(matches!(heard(&endless, 4096).0, Err(NoAgent::Silent(_))));
+    }
+
+    #[test]
+    fn who_speaks_is_told_by_the_greeting() {
+        let smi = heard(b"hi\ngputop-smi protocol=1 version=1\nN node\n", 3);
+        assert_eq!(smi, (Ok(Speaker::NvidiaSmi), b"N node\n".to_vec()));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use super::protocol::Order;
+use crate::model::units::Millis;
 use crate::source::Request;
 
 /// The line to the far side while there is one, and what it has to be told again when there is another.
@@ -19,8 +20,10 @@ pub(super) struct Orders {
 struct State {
     to: Option<ChildStdin>,
     /// Answered by all that follows, so a far side that starts anew has to know of them.
-    interval: Option<Request>,
+    interval: Option<Millis>,
     focus: Option<Request>,
+    /// Whoever is there knows no requests.
+    is_plain: bool,
 }
 
 impl Orders {
@@ -31,13 +34,15 @@ impl Orders {
     /// From now on to here. A far side that does not read shall hold up nobody: a pipe that is full ends the connection.
     pub(super) fn connect(&self, to: ChildStdin) {
         let _ = fcntl(&to, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
-        self.state().to = Some(to);
+        let mut state = self.state();
+        (state.to, state.is_plain) = (Some(to), false);
     }
 
     /// After the greeting.
     pub(super) fn repeat(&self) {
         let mut state = self.state();
-        let again = [state.interval.clone(), state.focus.clone()];
+        let interval = state.interval.map(Request::Interval);
+        let again = [interval, state.focus.clone()];
         again.into_iter().flatten().for_each(|request| {
             state.write(&Order {
                 request: Some(request),
@@ -53,7 +58,7 @@ impl Orders {
     pub(super) fn ask(&self, request: Request) {
         let mut state = self.state();
         match &request {
-            Request::Interval(_) => state.interval = Some(request.clone()),
+            Request::Interval(interval) => state.interval = Some(*interval),
             Request::Focus(_) => state.focus = Some(request.clone()),
             _ => {}
         }
@@ -61,6 +66,25 @@ impl Orders {
             request: Some(request),
             frames: None,
         });
+    }
+
+    /// From now on to somebody who takes lines of text alone; requests go nowhere.
+    pub(super) fn be_plain(&self) {
+        self.state().is_plain = true;
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.state().is_plain
+    }
+
+    /// To somebody who takes lines of text.
+    pub(super) fn say(&self, line: &str) {
+        self.state().put(format!("{line}\n").as_bytes());
+    }
+
+    /// As it was asked for last.
+    pub(super) fn interval(&self) -> Millis {
+        self.state().interval.unwrap_or_default()
     }
 
     /// So many frames have arrived.
@@ -74,13 +98,19 @@ impl Orders {
 
 impl State {
     fn write(&mut self, order: &Order) {
-        let Some(to) = &mut self.to else { return };
-        let Ok(mut line) = serde_json::to_vec(order) else {
+        if self.is_plain || self.to.is_none() {
             return;
-        };
-        line.push(b'\n');
+        }
+        if let Ok(mut line) = serde_json::to_vec(order) {
+            line.push(b'\n');
+            self.put(&line);
+        }
+    }
+
+    fn put(&mut self, line: &[u8]) {
+        let Some(to) = &mut self.to else { return };
         // A half order would spoil the next one.
-        if to.write_all(&line).is_err() {
+        if to.write_all(line).is_err() {
             self.to = None;
         }
     }

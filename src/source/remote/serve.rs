@@ -49,8 +49,7 @@ pub async fn serve(
         })?;
     output.write_all(greeting().as_bytes())?;
     output.flush()?;
-    let mut encoder = Encoder::new(output, LEVEL)?;
-    encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
+    let mut output = Packed::new(output)?;
     let mut frames = Frames::default();
     loop {
         let update = tokio::select! {
@@ -67,16 +66,51 @@ pub async fn serve(
                 frames.newest = Some(frame);
             } else if let Some(line) = line(update)? {
                 // What was told before it comes before it, where there is room.
-                frames.write(&mut encoder, &arrived)?;
-                write(&mut encoder, &line)?;
+                frames.write(&mut output, &arrived)?;
+                output.line(&line)?;
                 wrote = true;
             }
         }
-        if frames.write(&mut encoder, &arrived)? || wrote {
-            encoder.flush()?;
+        if frames.write(&mut output, &arrived)? || wrote {
+            output.flush()?;
         }
     }
-    encoder.finish()?.flush()
+    output.flush()?;
+    output.encoder.finish()?.flush()
+}
+
+/// Lines into one zstd stream. The last byte of each flush is a line end, since `srun` passes on whole lines alone, of bytes as
+/// of text: for that the last line's own end is compressed by itself, which leaves it as it is (RFC 8878, 3.1.1.2: a block is
+/// raw, or one byte and how often).
+struct Packed<W: Write> {
+    encoder: Encoder<'static, W>,
+    owes_end: bool,
+}
+
+impl<W: Write> Packed<W> {
+    fn new(output: W) -> io::Result<Self> {
+        let mut encoder = Encoder::new(output, LEVEL)?;
+        encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
+        let owes_end = false;
+        Ok(Self { encoder, owes_end })
+    }
+
+    fn line<F: serde::Serialize>(&mut self, line: &Line<F>) -> io::Result<()> {
+        let text = serde_json::to_vec(line)?;
+        if std::mem::replace(&mut self.owes_end, true) {
+            self.encoder.write_all(b"\n")?;
+        }
+        self.encoder.write_all(&text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.owes_end) {
+            self.encoder.flush()?;
+            self.encoder.write_all(b"\n")?;
+            self.encoder.flush()?;
+        }
+        Ok(())
+    }
 }
 
 /// The frames that are to be sent, which is the newest, and that were.
@@ -88,7 +122,7 @@ struct Frames {
 
 impl Frames {
     /// Whether there was one, and room for it.
-    fn write(&mut self, to: &mut impl Write, arrived: &Arrived) -> io::Result<bool> {
+    fn write(&mut self, to: &mut Packed<impl Write>, arrived: &Arrived) -> io::Result<bool> {
         let arrived = arrived.frames.load(Ordering::Acquire).min(self.sent);
         if self.sent - arrived >= FRAMES_UNDER_WAY {
             return Ok(false);
@@ -101,7 +135,7 @@ impl Frames {
             frame: Some(&*frame),
             ..Line::default()
         };
-        write(to, &line)?;
+        to.line(&line)?;
         Ok(true)
     }
 }
@@ -132,12 +166,6 @@ fn line(update: Update) -> io::Result<Option<Line>> {
             ..empty
         }),
     })
-}
-
-fn write<F: serde::Serialize>(to: &mut impl Write, line: &Line<F>) -> io::Result<()> {
-    let mut text = serde_json::to_vec(line)?;
-    text.push(b'\n');
-    to.write_all(&text)
 }
 
 /// Until the input ends. Orders of kinds that this version does not know are passed over.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::reduced;
+
 /// A host as ssh takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ssh {
@@ -78,21 +80,42 @@ fn places() -> String {
     )
 }
 
-/// Becomes the agent; 127 where there is none. Whatever shell it is that gets this, `sh` runs it.
-pub(super) fn agent(arguments: &str) -> String {
+/// Sets `p` to a gputop there that runs, and does then what follows.
+fn with_gputop(then: &str) -> String {
     let places = places();
     format!(
-        "sh -c 'for g in {places}; do p=$(command -v \"$g\" 2>/dev/null) && exec \"$p\" agent{arguments}; done; \
-         echo \"gputop is not installed there\" >&2; exit 127'"
+        "for g in {places}; do p=$(command -v \"$g\" 2>/dev/null) && \"$p\" --version >/dev/null 2>&1 </dev/null && \
+         {then}; done"
     )
 }
 
-/// Says whether there is an agent, and on what machine: `gputop-at PATH` or `gputop-none Linux x86_64`.
-pub fn look() -> String {
-    let places = places();
+/// Becomes the agent, or without one what [`reduced`] runs; 127 where there is neither. Whatever shell it is that gets this,
+/// `sh` runs it.
+pub(super) fn agent(arguments: &str) -> String {
+    let agent = with_gputop(&format!("exec \"$p\" agent{arguments}"));
+    let nvidia_smi = nvidia_smi_loop();
+    format!("sh -c '{agent}; {nvidia_smi}'")
+}
+
+/// The same, whatever gputop there is.
+pub(super) fn nvidia_smi() -> String {
+    format!("sh -c '{}'", nvidia_smi_loop())
+}
+
+fn nvidia_smi_loop() -> String {
+    let (found, script) = (reduced::found(), reduced::script());
     format!(
-        "sh -c 'for g in {places}; do p=$(command -v \"$g\" 2>/dev/null) && echo \"gputop-at $p\" && exit 0; done; \
-         echo \"gputop-none $(uname -sm)\"'"
+        "{found} || {{ echo \"there is neither gputop nor nvidia-smi on that host\" >&2; exit 127; }}; {script}"
+    )
+}
+
+/// Says whether there is an agent, and on what machine: `gputop-at PATH`, or `gputop-none Linux x86_64` behind
+/// `gputop-smi-at PATH` where there is that.
+pub fn look() -> String {
+    let agent = with_gputop("echo \"gputop-at $p\" && exit 0");
+    let found = reduced::found();
+    format!(
+        "sh -c '{agent}; {{ {found}; }} && echo \"gputop-smi-at $s\"; echo \"gputop-none $(uname -sm)\"'"
     )
 }
 

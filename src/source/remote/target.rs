@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::slurm::Step;
 use super::ssh::Ssh;
 use crate::model::text::quoted;
 
@@ -14,6 +15,8 @@ pub enum Target {
     Ssh(Ssh),
     /// Any command whose standard input and output are a `gputop agent`, for a shell.
     Via(String),
+    /// A node of a job; never written as a word, but expanded from the job.
+    Slurm(Step),
 }
 
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -88,6 +91,9 @@ impl Target {
                 _ => format!("{host}:{port}"),
             },
             Self::Via(command) => format!("{VIA}{command}"),
+            Self::Slurm(Step { job, node }) => {
+                format!("{VIA}srun --jobid={job} --overlap --nodelist={node} gputop agent")
+            }
         }
     }
 
@@ -96,6 +102,7 @@ impl Target {
         match self {
             Self::Ssh(_) => self.word(),
             Self::Via(command) => command.clone(),
+            Self::Slurm(step) => step.node.clone(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::model::link::Link;
 use crate::model::units::{Bytes, Millis, UnixMillis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::chrome::{gpus_words, link_words};
+use crate::tui::chrome::{self, gpus_words, link_words};
 use crate::tui::columns::gib;
 use crate::tui::keymap::is_enter;
 use crate::tui::overlay::draw_typed;
@@ -33,6 +33,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "LINK",
             "Whether the host is heard, or for how long it was not; its row is of that time then.",
         ),
+        chrome::REDUCED,
         (
             "NOTE",
             "The newest incident of this host that nobody has read, + and a number where there are more; else why its link is lost.",
@@ -50,6 +51,7 @@ pub struct FleetRow {
     /// As it was named on the command line.
     pub name: String,
     link: Option<Link>,
+    is_reduced: bool,
     gpus: String,
     used: Option<Bytes>,
     total: Option<Bytes>,
@@ -85,6 +87,7 @@ impl FleetRow {
         Self {
             name: app.name.clone().unwrap_or_else(|| app.hello.host.clone()),
             link: app.link.clone(),
+            is_reduced: app.hello.reduced,
             gpus: if is_known {
                 gpus_words(frame)
             } else {
@@ -222,6 +225,7 @@ const COLUMNS: &[Column<FleetRow>] = &[
 fn link(row: &FleetRow, _: &Theme) -> Cell {
     match row.link.as_ref().and_then(link_words) {
         Some((words, role)) => Cell::new(words.trim(), role),
+        None if row.is_reduced => Cell::new("reduced", Role::Warn),
         None => Cell::new("live", Role::Good),
     }
 }

@@ -19,6 +19,7 @@ use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::tui::action::Action;
 use crate::tui::app::App;
+use crate::tui::chrome;
 use crate::tui::clipboard::Copied;
 use crate::tui::copying;
 use crate::tui::groups::{Group, Line};
@@ -47,6 +48,7 @@ pub const DEF: ScreenDef = ScreenDef {
             "processes",
             "VRAM that processes hold, as the driver counts it.",
         ),
+        chrome::REDUCED,
         ("other", "VRAM in use by no process that is visible here."),
         (
             "driver",

@@ -395,6 +395,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
         (Some(_), _) => (" REPLAY ", Role::Banner),
         (None, Some((words, role))) => (words.trim(), *role),
         (None, None) if app.paused => ("held", Role::Warn),
+        (None, None) if app.hello.reduced => ("reduced", Role::Warn),
         (None, None) => ("live", Role::Good),
     };
     let clock = app.theme.clock(app.frame.time, " %H:%M:%S");

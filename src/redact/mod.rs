@@ -1,4 +1,4 @@
-//! The privacy rule: what of another process's text may leave the collector.
+//! The privacy rule: what of another process's text may leave whoever read it.
 //!
 //! Of an environment only the variables on an allow-list carry a value, all others their name. Command lines and
 //! log lines stay readable and lose what is secret in them: the values of flags and variables whose name says so

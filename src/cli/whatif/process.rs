@@ -1,0 +1,78 @@
+//! A running process as a history: the blocks that live in it now.
+
+use std::path::Path;
+
+use super::card;
+use crate::allocator::rules::{Torch, torch_of};
+use crate::allocator::trace::{Live, Recorded, Trace};
+use crate::cli::allocator;
+use crate::collect::process::alloc_conf_of;
+use crate::model::pool::{BlockState, PoolId, PoolKind, PoolMap};
+use crate::model::reading::Missing;
+use crate::model::units::{Bytes, Pid};
+
+/// The present blocks of a process, one trace without operations for each device, with what its card has where that is wanted,
+/// or why it is not known; or why there is nothing, and the exit code.
+pub(super) fn of_process(
+    pid: Pid,
+    wants_card: bool,
+) -> Result<(Vec<Trace>, Option<Missing>), (String, u8)> {
+    let proc_root = Path::new("/proc");
+    let (maps, library) = allocator::maps(proc_root, pid)
+        .map_err(|failure| (failure.to_string(), allocator::exit_code(&failure)))?;
+    let recorded = Recorded {
+        torch: last_version(library),
+        conf: alloc_conf_of(proc_root, pid),
+        ..Recorded::default()
+    };
+    let traces = maps.iter().map(|map| of_map(map, recorded.clone()));
+    let mut traces: Vec<Trace> = traces.collect();
+    let why = wants_card.then(|| card::look(pid, &mut traces)).flatten();
+    Ok((traces, why))
+}
+
+fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
+    let mut start = Vec::new();
+    for segment in &map.segments {
+        let pool = match (segment.pool, segment.pool_id) {
+            (_, Some(id)) => id,
+            // One of them is as good as another.
+            (PoolKind::Private, None) => PoolId(1, 0),
+            _ => PoolId::SHARED,
+        };
+        let used = [BlockState::Allocated, BlockState::Active];
+        let blocks = segment.blocks.iter().filter(|b| used.contains(&b.state));
+        start.extend(blocks.map(|block| Live {
+            block: block.address,
+            requested: block.requested.unwrap_or(block.size),
+            stream: segment.stream,
+            pool,
+        }));
+    }
+    let reserved = map.segments.iter().map(|segment| segment.size.0).sum();
+    Trace {
+        device: map.ordinal,
+        start,
+        recorded: Recorded {
+            reserved_peak: Some(Bytes(reserved)),
+            ..recorded
+        },
+        ..Trace::default()
+    }
+}
+
+/// `(2, 15)` of `torch 2.13 to 2.15`: a layout tells a few releases at most.
+fn last_version(library: &str) -> Option<Torch> {
+    library.split(' ').rev().find_map(torch_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_of_several_releases_is_taken_for_the_newest() {
+        assert_eq!(last_version("torch 2.13 to 2.15"), Some((2, 15)));
+        assert_eq!(last_version("torch 2.12"), Some((2, 12)));
+    }
+}

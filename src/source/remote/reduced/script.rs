@@ -1,0 +1,76 @@
+//! The loop that runs there: in the system's shell, doing what each line of its input says, until that ends.
+//!
+//! | line | answer |
+//! |---|---|
+//! | `f` | once: who the host is, and the fields that its `nvidia-smi` knows |
+//! | `r 7 index,uuid,…` | a round of readings, from `b 7` to `. 7` |
+//! | `h` | the host's clocks, also while a round hangs |
+//!
+//! Every line of an answer begins with a letter that says what it is ([`super::lines`]). Rounds run in the background, where
+//! a hanging driver holds up nothing but themselves. At the end of the input everything that still runs is killed.
+
+/// What it says first; what follows is the version.
+pub(in super::super) const GREETING: &str = "gputop-smi protocol=";
+
+/// Where else than on the PATH there may be one: WSL, and containers whose runtime brings it.
+const PLACES: &str =
+    "nvidia-smi /usr/lib/wsl/lib/nvidia-smi /usr/local/nvidia/bin/nvidia-smi /usr/bin/nvidia-smi";
+
+const LOOP: &str = r#"
+export LC_ALL=C; exec 2>/dev/null;
+x() { sed "s/^/$1 /"; };
+echo "gputop-smi protocol=1 version=1";
+while read -r o a q; do case "$o" in
+h) read -r u z </proc/uptime; echo "h $u $(date +%s)";;
+f) {
+ uname -n | x N; uname -r | x K; x B </proc/sys/kernel/random/boot_id; readlink /proc/self/ns/pid | x S;
+ getconf CLK_TCK | x T; getconf PAGESIZE | x P; getconf _NPROCESSORS_ONLN | x C; id -u | x U;
+ "$s" --help-query-gpu | grep "^[[:punct:]]" | x F;
+ echo .;
+} & ;;
+r) {
+ echo "b $a";
+ read -r u z </proc/uptime; echo "u $u $(date +%s)";
+ grep -E "^(Mem(Total|Available)|Swap(Total|Free)):" /proc/meminfo | x m;
+ read -r c </proc/stat; echo "c $c";
+ read -r l </proc/loadavg; echo "l $l";
+ g=$("$s" --query-gpu="$q" --format=csv,noheader,nounits 2>&1); e=$?;
+ printf "%s\n" "$g" | x g; echo "e $e";
+ p=$("$s" --query-compute-apps=gpu_uuid,pid,used_memory,process_name --format=csv,noheader,nounits); e=$?;
+ printf "%s\n" "$p" | x a; echo "d $e";
+ v=$(printf "%s\n" "$p" | cut -d, -f2 | tr -d " " | grep -x "[0-9][0-9]*" | sort -u);
+ if [ "$v" ]; then
+  cat $(printf "/proc/%s/stat " $v) | x s;
+  ps -o pid= -o user:32= -o args= -p "$(echo $v | tr " " ,)" | cut -c1-1000 | x p;
+ fi;
+ echo ". $a";
+} & ;;
+esac; done;
+kill -9 0
+"#;
+
+/// Sets `s` to where `nvidia-smi` is; fails where there is none. For `sh`, between single quotes.
+pub(in super::super) fn found() -> String {
+    format!("for s in {PLACES}; do s=$(command -v \"$s\" 2>/dev/null) && break; done; [ \"$s\" ]")
+}
+
+/// Becomes the loop, once [`found`] has succeeded. One line without quotes of the outer kind, since any login shell passes it
+/// on: csh takes no line ends and reads `!` in quotes, fish reads `\'` and `\\`.
+pub(in super::super) fn script() -> String {
+    let lines: Vec<&str> = LOOP.lines().map(str::trim).collect();
+    lines.join(" ").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_login_shell_passes_it_on_whole() {
+        let text = found() + &script();
+        for strange in ["'", "!", "\n", "\\\\"] {
+            assert!(!text.contains(strange), "{strange:?}");
+        }
+        assert!(text.contains(GREETING));
+    }
+}

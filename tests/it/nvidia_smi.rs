@@ -1,0 +1,147 @@
+//! An `nvidia-smi` for a far side's PATH, whose answers have the format of a driver's.
+#![allow(dead_code)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+/// As a driver 580 lists them, those that matter here; each behind a line of prose.
+const NEW_NAMES: &str = r#"List of valid properties to query for the switch "--query-gpu":
+
+"driver_version"
+The version of the installed NVIDIA display driver.
+"name" or "gpu_name"
+"serial" or "gpu_serial"
+"uuid" or "gpu_uuid"
+"pci.bus_id" or "gpu_bus_id"
+"pcie.link.gen.current"
+"pcie.link.gen.max"
+"pcie.link.width.current"
+"pcie.link.width.max"
+"index"
+"persistence_mode"
+"vbios_version"
+"fan.speed"
+"pstate"
+"clocks_event_reasons.active" or "clocks_throttle_reasons.active"
+"memory.total"
+"memory.reserved"
+"memory.used"
+"memory.free"
+"compute_mode"
+"0: Default" means multiple contexts are allowed per device.
+"compute_cap"
+"utilization.gpu"
+"utilization.memory"
+"utilization.encoder"
+"utilization.decoder"
+"ecc.mode.current"
+"ecc.errors.corrected.volatile.total"
+"ecc.errors.uncorrected.volatile.total"
+"remapped_rows.correctable" or "remapped_rows.sbe"
+"remapped_rows.uncorrectable" or "remapped_rows.dbe"
+"remapped_rows.pending"
+"remapped_rows.failure"
+"temperature.gpu"
+"temperature.memory"
+"power.draw"
+"enforced.power.limit" or "gpu.power.current_limit"
+"power.default_limit" or "gpu.power.default_limit"
+"clocks.current.sm" or "clocks.sm"
+"clocks.current.memory" or "clocks.mem"
+"clocks.max.sm" or "clocks.max.sm"
+"clocks.max.memory" or "clocks.max.mem"
+"mig.mode.current"
+"#;
+
+/// Of an H200 that computes, in the units of `--format=csv,noheader,nounits`. Of each field there is one line; what has none
+/// reads `[N/A]`.
+const GPU: &str = "name=NVIDIA H200
+driver_version=580.159.04
+pci.bus_id=00000000:3B:00.0
+compute_mode=Default
+compute_cap=9.0
+persistence_mode=Enabled
+memory.total=143771
+memory.reserved=616
+memory.used=1551
+memory.free=141606
+utilization.gpu=31
+utilization.memory=[Not Supported]
+power.draw=124.71
+enforced.power.limit=700.00
+temperature.gpu=44
+clocks.sm=1980
+clocks.mem=3201
+pstate=P0
+clocks_event_reasons.active=0x0000000000000004
+clocks_throttle_reasons.active=0x0000000000000040
+ecc.mode.current=Enabled
+ecc.errors.uncorrected.volatile.total=0
+mig.mode.current=Disabled
+";
+
+/// The files of one, in a folder.
+pub struct NvidiaSmi {
+    folder: PathBuf,
+}
+
+impl NvidiaSmi {
+    /// With one GPU and nobody on it.
+    pub fn install(folder: PathBuf) -> Self {
+        let path = folder.join("nvidia-smi");
+        fs::write(&path, include_str!("nvidia_smi.sh")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let smi = Self { folder };
+        smi.write("help", NEW_NAMES);
+        smi.write("apps", "");
+        smi.gpu(0, "");
+        smi
+    }
+
+    /// Sees to it that this GPU has these values: `name=value` lines, of which the last counts.
+    pub fn gpu(&self, index: u32, more: &str) {
+        let text = format!("index={index}\nuuid={}\n{GPU}{more}\n", uuid(index));
+        self.write(&format!("gpu{index}"), &text);
+    }
+
+    /// Before driver 535 throttle reasons had another name.
+    pub fn be_old(&self) {
+        let names = NEW_NAMES.replace("\"clocks_event_reasons.active\" or ", "");
+        self.write("help", &names);
+    }
+
+    /// One more process: its memory and its name as they are printed.
+    pub fn app(&self, gpu: u32, pid: u32, memory: &str, name: &str) {
+        let mut apps = fs::read_to_string(self.at("apps")).unwrap();
+        apps += &format!("{}, {pid}, {memory}, {name}\n", uuid(gpu));
+        self.write("apps", &apps);
+    }
+
+    /// It answers nobody, until told otherwise.
+    pub fn hang(&self, hangs: bool) {
+        if hangs {
+            self.write("hangs", "");
+        } else {
+            fs::remove_file(self.at("hangs")).unwrap();
+        }
+    }
+
+    pub fn fail(&self, words: &str) {
+        self.write("failed", words);
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Nobody ever reads half of it.
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.at(".new"), text).unwrap();
+        fs::rename(self.at(".new"), self.at(name)).unwrap();
+    }
+}
+
+pub fn uuid(gpu: u32) -> String {
+    format!("GPU-5a0e6b1c-0000-4000-8000-{gpu:012}")
+}

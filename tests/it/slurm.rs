@@ -1,0 +1,278 @@
+//! A real Slurm on loopback: two nodes of one machine, a job on both, entered through it.
+#![allow(clippy::print_stdout)]
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use gputop::source::remote::slurm::names;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{self, wait_until};
+use crate::terminal::Launch;
+
+/// munged, slurmctld and a slurmd for each node, with files of their own; whoever is told its environment is a user of it.
+struct Slurm {
+    // Ended in this order.
+    daemons: Vec<Child>,
+    folder: tempfile::TempDir,
+    home: tempfile::TempDir,
+}
+
+/// Whether it can be run here. A test does without, unless nothing may be skipped.
+fn is_here() -> bool {
+    let is_here = ["slurmctld", "slurmd", "munged"]
+        .iter()
+        .all(|daemon| Path::new("/usr/sbin").join(daemon).exists());
+    assert!(
+        is_here || std::env::var_os("GPUTOP_TEST_REQUIRE").is_none(),
+        "Slurm or munge is not here, and nothing may be skipped"
+    );
+    if !is_here {
+        println!("skipped: Slurm is not here");
+    }
+    is_here
+}
+
+fn free_port() -> u16 {
+    let socket = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    socket.local_addr().unwrap().port()
+}
+
+impl Slurm {
+    fn start() -> Self {
+        let slurm = Self {
+            daemons: Vec::new(),
+            folder: tempfile::tempdir().unwrap(),
+            home: tempfile::tempdir().unwrap(),
+        };
+        let Self { folder, .. } = &slurm;
+        // Whoever shares the key may speak for anybody: this one is used nowhere else.
+        fs::write(folder.path().join("munge.key"), [7; 128]).unwrap();
+        let mode = fs::Permissions::from_mode(0o400);
+        fs::set_permissions(folder.path().join("munge.key"), mode).unwrap();
+        fs::create_dir(folder.path().join("state")).unwrap();
+        let (user, host) = (run("id", &["-un"]), run("uname", &["-n"]));
+        let ports: Vec<u16> = std::iter::repeat_with(free_port).take(3).collect();
+        let configuration = format!(
+            "ClusterName=test\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser={user}\nSlurmdUser={user}\n\
+             AuthInfo=socket={at}/munge.sock\nSlurmctldPort={ctld}\nStateSaveLocation={at}/state\n\
+             SlurmdSpoolDir={at}/spool-%n\nSlurmctldPidFile={at}/slurmctld.pid\nSlurmdPidFile={at}/slurmd-%n.pid\n\
+             ProctrackType=proctrack/pgid\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
+             AccountingStorageType=accounting_storage/none\nSelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n\
+             MpiDefault=none\nReturnToService=2\nKillWait=1\n\
+             NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port={one},{two} CPUs=1 State=UNKNOWN\n\
+             PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
+            at = folder.path().display(),
+            ctld = ports[0],
+            one = ports[1],
+            two = ports[2],
+        );
+        fs::write(folder.path().join("slurm.conf"), configuration).unwrap();
+        slurm.with_daemons()
+    }
+
+    fn with_daemons(mut self) -> Self {
+        let at = |name: &str| format!("{}", self.folder.path().join(name).display());
+        let munge = [
+            "--force".into(),
+            "--foreground".into(),
+            format!("--key-file={}", at("munge.key")),
+            format!("--socket={}", at("munge.sock")),
+            format!("--pid-file={}", at("munge.pid")),
+            format!("--seed-file={}", at("munge.seed")),
+        ];
+        let daemon = |name: &str, args: &[String], log: &str| {
+            let log = fs::File::create(self.folder.path().join(log)).unwrap();
+            let mut command = Command::new(Path::new("/usr/sbin").join(name));
+            command.args(args).env("SLURM_CONF", at("slurm.conf"));
+            command
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().unwrap());
+            command.stderr(log).spawn().unwrap()
+        };
+        let foreground = || ["-D".to_owned()];
+        let node = |name: &str| ["-D", "-N", name].map(str::to_owned);
+        let munged = daemon("munged", &munge, "munged.log");
+        wait_until("munged", || Path::new(&at("munge.sock")).exists());
+        let daemons = vec![
+            daemon("slurmd", &node("node1"), "slurmd1.log"),
+            daemon("slurmd", &node("node2"), "slurmd2.log"),
+            daemon("slurmctld", &foreground(), "slurmctld.log"),
+            munged,
+        ];
+        self.daemons = daemons;
+        wait_until("two idle nodes", || {
+            self.ask("sinfo", &["-h", "-o", "%D%T"]).contains("2idle")
+        });
+        self
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("SLURM_CONF", self.configuration());
+        command
+    }
+
+    fn ask(&self, program: &str, args: &[&str]) -> String {
+        let output = self.command(program).args(args).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn configuration(&self) -> PathBuf {
+        self.folder.path().join("slurm.conf")
+    }
+
+    /// A job that waits, on so many nodes; its number.
+    fn submit(&self, nodes: &str) -> String {
+        let args = [
+            "--parsable",
+            "-o",
+            "/dev/null",
+            "-N",
+            nodes,
+            "--wrap",
+            "sleep 600",
+        ];
+        self.ask("sbatch", &args).trim().to_owned()
+    }
+
+    fn gputop(&self, job: &str) -> Output {
+        let mut command = machine::gputop(["--slurm", job]);
+        command
+            .env("SLURM_CONF", self.configuration())
+            .output()
+            .unwrap()
+    }
+
+    fn dashboard(&self, fake: &FakeNvml, job: &str) -> Launch {
+        let folder = self.home.path().join(".local/bin");
+        fs::create_dir_all(&folder).unwrap();
+        let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gputop"), folder.join("gputop"));
+        Launch::gputop()
+            .envs(fake.env())
+            .env("SLURM_CONF", self.configuration())
+            .env("HOME", self.home.path())
+            .args(["--slurm", job])
+            .size(40, 120)
+    }
+
+    /// What runs on the nodes for the dashboard.
+    fn agents(&self) -> usize {
+        let home = format!("HOME={}\0", self.home.path().display());
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        let of_it = pids.filter(|pid| {
+            let read = |name: &str| fs::read(pid.path().join(name)).unwrap_or_default();
+            let is_agent = read("cmdline")
+                .split(|byte| *byte == 0)
+                .any(|word| word == b"agent");
+            is_agent && String::from_utf8_lossy(&read("environ")).contains(&home)
+        });
+        of_it.count()
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        // What a job runs is no child of the daemons.
+        let user = format!("--user={}", run("id", &["-un"]));
+        self.ask("scancel", &[&user]);
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end && !self.ask("squeue", &["-h"]).is_empty() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        for daemon in &mut self.daemons {
+            let _ = kill(Pid::from_raw(daemon.id().cast_signed()), Signal::SIGTERM);
+            let _ = daemon.wait();
+        }
+    }
+}
+
+fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn refused(output: &Output, sentence: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(said, format!("gputop: {sentence}\n"));
+}
+
+#[test]
+fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
+    if !is_here() {
+        return;
+    }
+    let slurm = Slurm::start();
+    let fake = FakeNvml::new("[[gpu]]\nsm = 71\n");
+    let job = slurm.submit("2");
+    wait_until("the job", || {
+        slurm.ask("squeue", &["-h", "-o", "%T"]).contains("RUNNING")
+    });
+    // What cannot be is told in a sentence.
+    refused(
+        &slurm.gputop("999"),
+        "Slurm knows no job 999: `squeue --me` lists yours",
+    );
+    let pending = slurm.submit("1");
+    let said = slurm.gputop(&pending);
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        said.starts_with(&format!("gputop: job {pending} is pending (")),
+        "{said}"
+    );
+    slurm.ask("scancel", &[&pending]);
+    let expanded = "x[08-11,3],y,r[1-2]n[0-1]";
+    let by_slurm = slurm.ask("scontrol", &["show", "hostnames", expanded]);
+    assert_eq!(
+        names(expanded).unwrap(),
+        by_slurm.lines().collect::<Vec<_>>()
+    );
+
+    let terminal = slurm.dashboard(&fake, &job).start();
+    let both = |screen: &vt100::Screen| {
+        let text = screen.contents();
+        ["node1", "node2"].iter().all(|node| {
+            let mut lines = text.lines();
+            lines
+                .any(|line| line.contains(node) && line.contains(" live ") && line.contains(" 71 "))
+        })
+    };
+    terminal.wait_for(both, "two nodes");
+    assert_eq!(slurm.agents(), 2);
+    // A frame is passed on when it is whole.
+    terminal.send("\r");
+    terminal.wait_text("SM 2 MIN");
+    fake.replace("[[gpu]]\nsm = 72\n");
+    terminal.wait_text(" 72 ");
+    terminal.signal(Signal::SIGKILL);
+    wait_until("the agents' end", || slurm.agents() == 0);
+    slurm.ask("scancel", &[&job]);
+    wait_until("the job's end", || {
+        let said = slurm.gputop(&job);
+        String::from_utf8_lossy(&said.stderr).contains("has ended")
+    });
+}
+
+#[test]
+fn without_slurm_or_without_a_number_it_is_told_what_to_do() {
+    let output = |job: &str| {
+        let mut command = machine::gputop(["--slurm", job]);
+        command.env("PATH", "/nowhere").output().unwrap()
+    };
+    refused(
+        &output("12"),
+        "`squeue` is not here, so the nodes of job 12 are not known: start gputop where Slurm's commands are, or name the nodes, \
+         `gputop NODE…`",
+    );
+    refused(
+        &output("train"),
+        "`train` is no job of Slurm: --slurm takes its number, the first column of `squeue --me`",
+    );
+}
