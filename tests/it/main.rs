@@ -60,6 +60,8 @@ mod pooled;
 #[cfg(target_os = "linux")]
 mod probe;
 #[cfg(target_os = "linux")]
+mod protocol;
+#[cfg(target_os = "linux")]
 mod python;
 #[cfg(target_os = "linux")]
 mod python_target;

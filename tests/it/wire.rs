@@ -36,7 +36,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// What an agent writes when a source tells these, one after the other.
-fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
+pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
     let (feed, _requests, source) = stream();
     let mut output = Vec::new();
     let telling = async {
@@ -58,7 +58,7 @@ fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
 }
 
 /// What a near side makes of what is in this file, until the link is lost; and why it was.
-fn read(file: &Path) -> (Vec<Update>, String) {
+pub fn read(file: &Path) -> (Vec<Update>, String) {
     read_times(file, 1)
 }
 
@@ -91,7 +91,7 @@ fn read_times(file: &Path, times: usize) -> (Vec<Update>, String) {
     })
 }
 
-fn read_bytes(bytes: &[u8]) -> (Vec<Update>, String) {
+pub fn read_bytes(bytes: &[u8]) -> (Vec<Update>, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     read(file.path())
@@ -105,7 +105,7 @@ fn key() -> ProcessKey {
 }
 
 /// One of each kind.
-fn all_kinds() -> Vec<Update> {
+pub fn all_kinds() -> Vec<Update> {
     let why = || Missing::new(Reason::Denied, "of another user");
     let mut day = Day::new();
     let map = Trainer::new(0).map(Mono(90_412));
