@@ -26,6 +26,7 @@ mod record;
 mod replay;
 mod run;
 mod settings;
+mod shelf;
 mod snapshot;
 mod targets;
 mod top;
@@ -108,7 +109,10 @@ pub fn subcommands() -> Vec<String> {
 /// # Errors
 /// With one sentence for the user: what is wrong, where, what to do.
 pub fn run(cli: &Cli) -> Result<u8> {
-    log::start();
+    // An agent writes nothing where it is.
+    if !matches!(cli.command, Some(Command::Agent(_))) {
+        log::start();
+    }
     // Only what is set by them reads the settings: a slip in the configuration keeps nobody from an explanation.
     let settings = |interval| Settings::read(&cli.shared, interval);
     match &cli.command {

@@ -66,10 +66,7 @@ fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
         leave: Leave::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
-    let mut host = Host {
-        app: settings.app(None),
-        source,
-    };
+    let mut host = Host::new(settings.app(None), source);
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {
         if !has_terminal() {
@@ -96,8 +93,7 @@ fn far(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> R
 fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
     let (desk, service) = desk::serve(settings.keep());
-    let Host { app, source } = host;
-    let left = runtime.block_on(tui::run(app, source, settings.outside(), desk));
+    let left = runtime.block_on(tui::run_host(host, settings.outside(), desk));
     remote::end_all();
     let left = left?;
     service.finish();
@@ -138,7 +134,7 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
     });
     app.hello = Arc::new(awaited(&connection.target));
     let source = remote::start(connection)?;
-    Ok(Host { app, source })
+    Ok(Host::new(app, source))
 }
 
 fn expect_terminal() -> Result<()> {
@@ -170,6 +166,9 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
         } else {
             None
         };
+        if matches!(update, Update::Event(_) | Update::Kept(_)) {
+            host.before.push(update.clone());
+        }
         host.app.update(update);
         if frame.is_some() {
             return frame;

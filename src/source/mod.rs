@@ -22,6 +22,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::Summary;
 use crate::model::host::Hello;
+use crate::model::kept::Kept;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::{FailureMap, PoolMap};
@@ -59,6 +60,8 @@ pub enum Update {
     Signalled(Signalled),
     /// The answer to a [`Request::Probe`].
     Probed(Arc<Probe>),
+    /// An incident of the far host's store: it happened there, and perhaps nobody watched.
+    Kept(Arc<Kept>),
     /// A recording jumped: what came of this moment and after it is to be forgotten; these tell of it, oldest first.
     /// Events follow as usual.
     Jump { from: Mono, summaries: Vec<Summary> },

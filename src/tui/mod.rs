@@ -108,7 +108,15 @@ enum Wake {
 /// # Errors
 /// When standard output is no terminal.
 pub async fn run(app: App, source: Source, outside: Outside, desk: Desk) -> io::Result<Left> {
-    run_seats(None, vec![Host { app, source }], outside, desk).await
+    run_host(Host::new(app, source), outside, desk).await
+}
+
+/// As [`run`], of a host that has said something already.
+///
+/// # Errors
+/// When standard output is no terminal.
+pub async fn run_host(host: Host, outside: Outside, desk: Desk) -> io::Result<Left> {
+    run_seats(None, vec![host], outside, desk).await
 }
 
 /// Shows several hosts until the user leaves; `fleet` is what their list is drawn with.

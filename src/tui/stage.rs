@@ -28,6 +28,18 @@ const MOST_WHOLE: usize = 4;
 pub struct Host {
     pub app: App,
     pub source: Source,
+    /// What it said before the screen was opened and happened only once.
+    pub before: Vec<Update>,
+}
+
+impl Host {
+    pub fn new(app: App, source: Source) -> Self {
+        Self {
+            app,
+            source,
+            before: Vec::new(),
+        }
+    }
 }
 
 /// What a host had to say.
@@ -91,13 +103,19 @@ impl Stage {
         let mut seats = Vec::from_iter(lead);
         let first = seats.len();
         let is_crowd = hosts.len() > MOST_WHOLE;
-        for Host { mut app, source } in hosts {
+        for host in hosts {
+            let Host {
+                mut app,
+                source,
+                before,
+            } = host;
             app.set_shown(seats.is_empty());
             app.keep_outline(is_crowd);
             let (history, minutes) = mpsc::unbounded_channel();
             let watch = Watch::start(keep.cloned());
             // What came before the screen was opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
+            before.iter().for_each(|update| watch.see(update));
             watch.see(&Update::Frame(Arc::clone(&app.frame)));
             let to = To {
                 requests: source.requests(),

@@ -100,7 +100,7 @@ pub fn pieces(updates: impl Iterator<Item = Update>) -> Vec<Vec<u8>> {
     let telling = cut(feed, updates, written.clone());
     // As if all had arrived as soon as it was sent.
     let input = BufReader::new(Cursor::new("{\"frames\":1000000}\n"));
-    let serving = serve(source, input, written, || {});
+    let serving = serve(source, None, input, written, || {});
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.build().unwrap();
     runtime.block_on(async {

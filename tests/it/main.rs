@@ -19,6 +19,8 @@ mod explain;
 mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
+#[cfg(target_os = "linux")]
+mod far_incidents;
 mod filter;
 #[cfg(target_os = "linux")]
 mod frame_bytes;

@@ -389,13 +389,17 @@ fn orders() -> Vec<Order> {
     ];
     let requests = requests.into_iter().map(|request| Order {
         request: Some(request),
-        frames: None,
+        ..Order::default()
     });
     let arrived = Order {
-        request: None,
         frames: Some(3),
+        ..Order::default()
     };
-    requests.chain([arrived]).collect()
+    let wanted = Order {
+        incident: Some("01kq3v7-x2c9".into()),
+        ..Order::default()
+    };
+    requests.chain([arrived, wanted]).collect()
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
         drop(feed);
     };
     let input = BufReader::new(Cursor::new(ALL_ARRIVED));
-    let serving = serve(source, input, &mut output, || {});
+    let serving = serve(source, None, input, &mut output, || {});
     runtime()
         .block_on(async { tokio::join!(telling, serving).1 })
         .unwrap();

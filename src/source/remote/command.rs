@@ -14,8 +14,9 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::greeting::{NoAgent, greeted, last_words};
-use super::incoming::Incoming;
+use super::incoming::{Incoming, Said};
 use super::orders::Orders;
+use super::shelf::Wanted;
 use super::ssh::{Shared, agent};
 use super::target::Target;
 use super::told::Told;
@@ -128,6 +129,13 @@ struct State {
     has_ended: bool,
 }
 
+/// What was heard on all connections: nothing of it is told twice.
+#[derive(Default)]
+struct Known {
+    told: Told,
+    stored: Wanted,
+}
+
 /// How a connection went.
 struct Went {
     why: String,
@@ -141,10 +149,10 @@ impl Far {
 
     fn connect_for_ever(&self, connection: &Connection) {
         let (mut pause, mut lost) = (FIRST_PAUSE, None);
-        let mut told = Told::default();
+        let mut known = Known::default();
         self.feed.push(Update::Link(Link::Connecting));
         loop {
-            let went = self.connect(connection, &mut told);
+            let went = self.connect(connection, &mut known);
             if went.frames > 0 {
                 pause = FIRST_PAUSE;
             }
@@ -182,7 +190,7 @@ impl Far {
     }
 
     /// From start to end.
-    fn connect(&self, connection: &Connection, told: &mut Told) -> Went {
+    fn connect(&self, connection: &Connection, known: &mut Known) -> Went {
         let mut command = connection.command();
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = match command.spawn() {
@@ -204,7 +212,7 @@ impl Far {
         }
         let complaints = child.stderr.take().map(Complaints::of);
         let mut frames = 0;
-        let broken = self.read(&mut child, told, &mut frames);
+        let broken = self.read(&mut child, known, &mut frames);
         self.orders.disconnect();
         // Whatever is left of it; its number is its own until it is waited for.
         let _ = killpg(group, Signal::SIGTERM);
@@ -219,7 +227,7 @@ impl Far {
     }
 
     /// To the end of what it says; why it was ended, where it was us.
-    fn read(&self, child: &mut Child, told: &mut Told, frames: &mut u64) -> Option<String> {
+    fn read(&self, child: &mut Child, known: &mut Known, frames: &mut u64) -> Option<String> {
         let mut from = BufReader::with_capacity(BUFFER, child.stdout.take()?);
         match greeted(&mut from) {
             Ok(Ok(())) => {}
@@ -233,11 +241,12 @@ impl Far {
             _ => return None,
         }
         self.orders.repeat();
+        known.stored.connect();
         let mut incoming = Incoming::new(from).ok()?;
         let mut is_up = false;
         loop {
-            let update = match incoming.next() {
-                Ok(update) => update?,
+            let said = match incoming.next() {
+                Ok(said) => said?,
                 Err(error) => return Some(error.to_string()),
             };
             let was_silent = {
@@ -249,14 +258,27 @@ impl Far {
                 self.feed.push(Update::Link(Link::Up));
                 is_up = true;
             }
-            if matches!(&update, Update::Event(event) if !told.is_new(event)) {
-                continue;
-            }
-            let is_frame = matches!(update, Update::Frame(_));
-            self.feed.push(update);
-            if is_frame {
-                *frames += 1;
-                self.orders.arrived(*frames);
+            match said {
+                Said::Shelf(list) => {
+                    let next = known.stored.take_list(list);
+                    next.into_iter().for_each(|uid| self.orders.want(uid));
+                }
+                Said::Update(Update::Event(event)) if !known.told.is_new(&event) => {}
+                Said::Update(Update::Kept(kept)) => {
+                    let (is_wanted, next) = known.stored.take(&kept);
+                    next.into_iter().for_each(|uid| self.orders.want(uid));
+                    if is_wanted {
+                        self.feed.push(Update::Kept(kept));
+                    }
+                }
+                Said::Update(update) => {
+                    let is_frame = matches!(update, Update::Frame(_));
+                    self.feed.push(update);
+                    if is_frame {
+                        *frames += 1;
+                        self.orders.arrived(*frames);
+                    }
+                }
             }
         }
     }

@@ -20,9 +20,11 @@ mod incoming;
 mod orders;
 pub mod protocol;
 pub mod serve;
+mod shelf;
 pub mod ssh;
 mod target;
 mod told;
 
 pub use command::{Connection, end_all, start};
+pub use shelf::MOST_ON_SHELF;
 pub use target::{Target, TargetError};

@@ -41,7 +41,7 @@ impl Orders {
         again.into_iter().flatten().for_each(|request| {
             state.write(&Order {
                 request: Some(request),
-                frames: None,
+                ..Order::default()
             });
         });
     }
@@ -59,15 +59,23 @@ impl Orders {
         }
         state.write(&Order {
             request: Some(request),
-            frames: None,
+            ..Order::default()
+        });
+    }
+
+    /// One of the incidents that were listed is wanted.
+    pub(super) fn want(&self, incident: String) {
+        self.state().write(&Order {
+            incident: Some(incident),
+            ..Order::default()
         });
     }
 
     /// So many frames have arrived.
     pub(super) fn arrived(&self, frames: u64) {
         self.state().write(&Order {
-            request: None,
             frames: Some(frames),
+            ..Order::default()
         });
     }
 }
