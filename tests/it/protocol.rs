@@ -1,5 +1,5 @@
 //! Every version of the protocol that ever was: what an agent of it said, byte by byte, and what it was asked, is read for
-//! ever. `tests/data/protocol/N/*.said` is what came out of one, `asked` the orders that a near side may give it.
+//! ever. `tests/data/protocol/N/*.said` is what came out of one, `*.asked` the orders that a near side may give it.
 //!
 //! A new version, or a kind of line that is new, adds files and changes none:
 //! `cargo test --test it -- --ignored protocol::records` writes those of this version into the target directory.
@@ -11,11 +11,13 @@ use std::process::Stdio;
 
 use gputop::model::event::{Event, Observation};
 use gputop::model::frame::Frame;
+use gputop::model::kept::{Kept, OnShelf};
 use gputop::model::probe::Wish;
 use gputop::model::process::ProcessKey;
 use gputop::model::signal::Signal;
 use gputop::model::units::{GpuUuid, Millis, Pid, StartTicks};
 use gputop::source::remote::protocol::{Order, PROTOCOL, WINDOW_LOG, greeting};
+use gputop::source::reply::Reply;
 use gputop::source::wire::Line;
 use gputop::source::{Request, Update};
 use serde_json::Value;
@@ -41,13 +43,17 @@ fn versions() -> Vec<(u32, PathBuf)> {
     versions
 }
 
-/// The files of a version that an agent said, with their names.
+/// What an agent of a version said, with the names.
 fn said(folder: &Path) -> Vec<(String, PathBuf)> {
+    files(folder, "said")
+}
+
+fn files(folder: &Path, kind: &str) -> Vec<(String, PathBuf)> {
     let files = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files
-        .filter(|file| file.extension().is_some_and(|kind| kind == "said"))
+        .filter(|file| file.extension().is_some_and(|is| is == kind))
         .map(|file| (file.file_stem().unwrap().to_str().unwrap().to_owned(), file))
         .collect();
     files.sort();
@@ -74,7 +80,11 @@ fn what_any_version_ever_said_is_read() {
 #[test]
 fn what_any_version_was_ever_asked_is_understood() {
     for (_, folder) in versions() {
-        let asked = fs::read_to_string(folder.join("asked")).unwrap();
+        let asked = files(&folder, "asked").into_iter();
+        let asked: String = asked
+            .map(|(_, file)| fs::read_to_string(file).unwrap())
+            .collect();
+        assert!(!asked.is_empty());
         for line in asked.lines() {
             let order: Order = serde_json::from_str(line).unwrap();
             assert!(order != Order::default(), "{line}");
@@ -107,6 +117,7 @@ fn summary(update: &Update) -> String {
             format!("detail of {process:?}: {arguments:?}")
         }
         Update::Probed(probe) => format!("probe of {:?}", probe.gpu),
+        Update::Kept(kept) => format!("kept {} {}", kept.uid, kept.record),
         Update::Log(log) => format!("log of {:?}: {:?}", log.process, log.text),
         update => format!("{update:?}"),
     }
@@ -222,12 +233,13 @@ fn heard(bytes: &[u8]) -> (Vec<String>, String) {
     (updates.collect(), why)
 }
 
-/// An object in which every name is data: what the hook adds is kept whole.
-const NAMED_BY_DATA: &str = "data";
+/// What is kept whole, whatever is in it: what the hook adds, and a file of the store.
+const KEPT_WHOLE: [&str; 2] = ["data", "record"];
 
 /// A later version says more wherever it can say anything.
 fn add_fields(value: &mut Value, name: &str) {
     match value {
+        _ if KEPT_WHOLE.contains(&name) => {}
         Value::Object(fields) => {
             fields
                 .iter_mut()
@@ -236,7 +248,7 @@ fn add_fields(value: &mut Value, name: &str) {
             if fields.get("kind").is_some_and(|kind| kind == "telepathy") {
                 return;
             }
-            if !fields.is_empty() && name != NAMED_BY_DATA {
+            if !fields.is_empty() {
                 fields.insert("of_later".into(), serde_json::json!({"a": [1, null]}));
             }
         }
@@ -395,11 +407,53 @@ fn orders() -> Vec<Order> {
         frames: Some(3),
         ..Order::default()
     };
-    let wanted = Order {
-        incident: Some("01kq3v7-x2c9".into()),
+    requests.chain([arrived]).collect()
+}
+
+const STORED: &str = "01kq3v7-x2c9";
+
+/// That one of the store's incidents is wanted.
+fn store_orders() -> Vec<Order> {
+    vec![Order {
+        incident: Some(STORED.into()),
         ..Order::default()
+    }]
+}
+
+/// What is said of the store: a list, and one that was asked for.
+fn store() -> Vec<Value> {
+    let record = serde_json::json!({
+        "schema": 1, "id": "oom-fragmentation", "severity": "fatal", "uid": STORED, "host": "node17",
+        "observed": {"boot_id": "6c1f1c9e-4b0e-4a53-9a5c-8d1d5b0e7b11", "process": {"pid": 418, "start": 7},
+                     "first": 5_400_000, "time": 1_795_177_607_000_u64},
+    });
+    let reply = |reply: Reply| Line::<Frame> {
+        reply: Some(Box::new(reply)),
+        ..Line::default()
     };
-    requests.chain([arrived, wanted]).collect()
+    let list = OnShelf {
+        uid: STORED.into(),
+        modified: 1_795_177_607_123_456_789,
+        bytes: 812,
+        is_read: true,
+    };
+    let kept = Kept {
+        uid: STORED.into(),
+        is_read: true,
+        record,
+    };
+    let lines = [
+        reply(Reply {
+            shelf: Some(vec![list]),
+            ..Reply::default()
+        }),
+        reply(Reply {
+            incident: Some(Box::new(kept)),
+            ..Reply::default()
+        }),
+    ];
+    let lines = lines.iter().map(serde_json::to_value);
+    lines.collect::<Result<_, _>>().unwrap()
 }
 
 #[test]
@@ -408,12 +462,13 @@ fn records() {
     assert!(is_host(), "PIDs have to be the driver's");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protocol");
     fs::create_dir_all(&folder).unwrap();
-    let asked: Vec<String> = orders()
-        .iter()
-        .map(|order| serde_json::to_string(order).unwrap() + "\n")
-        .collect();
-    fs::write(folder.join("asked"), asked.concat()).unwrap();
+    for (name, orders) in [("kinds", orders()), ("store", store_orders())] {
+        let lines = orders.iter().map(|order| serde_json::to_string(order));
+        let lines: Vec<String> = lines.map(|line| line.unwrap() + "\n").collect();
+        fs::write(folder.join(name).with_extension("asked"), lines.concat()).unwrap();
+    }
     fs::write(folder.join("kinds.said"), wire::written(kinds())).unwrap();
+    fs::write(folder.join("store.said"), packed(&store())).unwrap();
     fs::write(folder.join("session.said"), packed(&session())).unwrap();
 }
 
