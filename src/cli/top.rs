@@ -111,7 +111,12 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     let hosts = hosts.collect::<Result<Vec<Host>>>()?;
     let (desk, service) = desk::serve(settings.keep());
     let fleet = settings.app(None);
-    let left = runtime.block_on(tui::run_fleet(hosts, fleet, settings.outside(), desk));
+    let left = runtime.block_on(tui::run_fleet(
+        hosts,
+        (fleet, None),
+        settings.outside(),
+        desk,
+    ));
     remote::end_all();
     let left = left?;
     service.finish();

@@ -119,18 +119,19 @@ pub async fn run_host(host: Host, outside: Outside, desk: Desk) -> io::Result<Le
     run_seats(None, vec![host], outside, desk).await
 }
 
-/// Shows several hosts until the user leaves; `fleet` is what their list is drawn with.
+/// Shows several hosts until the user leaves; `fleet` is what their list is drawn with, and where it has a clock of its own
+/// its source.
 ///
 /// # Errors
 /// When standard output is no terminal.
 pub async fn run_fleet(
     hosts: Vec<Host>,
-    fleet: App,
+    (fleet, clock): (App, Option<Source>),
     outside: Outside,
     desk: Desk,
 ) -> io::Result<Left> {
     let list = Seat::alone(Box::new(FleetScreen::default()), fleet);
-    run_seats(Some(list), hosts, outside, desk).await
+    run_seats(Some(list.with(clock)), hosts, outside, desk).await
 }
 
 /// Shows one screen, which needs no source, until the user leaves.

@@ -52,6 +52,8 @@ pub(super) struct Seat {
     pub(super) app: App,
     pub(super) view: View,
     to: Option<To>,
+    /// Where it has one and is no host.
+    source: Option<Source>,
     /// Something came for it since [`Stage::follow`].
     has_news: bool,
 }
@@ -69,8 +71,14 @@ impl Seat {
             app,
             view: View::alone(screen),
             to: None,
+            source: None,
             has_news: true,
         }
+    }
+
+    /// What is said of it comes from here, and is asked for there.
+    pub(super) fn with(self, source: Option<Source>) -> Self {
+        Self { source, ..self }
     }
 
     fn follow(&mut self) {
@@ -102,6 +110,17 @@ impl Stage {
         let (arrived, arrivals) = mpsc::channel(MOST_WAITING);
         let mut seats = Vec::from_iter(lead);
         let first = seats.len();
+        for seat in &mut seats {
+            let Some(source) = seat.source.take() else {
+                continue;
+            };
+            let (history, minutes) = mpsc::unbounded_channel();
+            seat.to = Some(To {
+                requests: source.requests(),
+                history,
+            });
+            tokio::spawn(listen(source, Watch::none(), 0, arrived.clone(), minutes));
+        }
         let is_crowd = hosts.len() > MOST_WHOLE;
         for host in hosts {
             let Host {
@@ -126,6 +145,7 @@ impl Stage {
                 app,
                 view: View::default(),
                 to: Some(to),
+                source: None,
                 has_news: true,
             });
         }
@@ -158,7 +178,13 @@ impl Stage {
     pub(super) fn take(&mut self, (host, arrival): (usize, Arrival)) {
         self.seats[host].has_news = true;
         match arrival {
-            Arrival::Update(update) => self.seats[host].app.update(*update),
+            Arrival::Update(update) => {
+                // All of a recording jump at once, and what was found is found again.
+                if matches!(*update, Update::Jump { .. }) && self.first > 0 {
+                    self.seats[0].app.incidents.forget_live();
+                }
+                self.seats[host].app.update(*update);
+            }
             Arrival::Found(found) => {
                 // The fleet lists what was found anywhere.
                 if host != 0 && self.first > 0 {

@@ -67,6 +67,8 @@ mod protocol;
 mod python;
 #[cfg(target_os = "linux")]
 mod python_target;
+#[cfg(target_os = "linux")]
+mod recorded_hosts;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
