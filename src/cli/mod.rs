@@ -56,9 +56,9 @@ enum Command {
     Once(once::Args),
     /// Print one short line, for tmux's status-right and the like
     Line(line::Args),
-    /// Record this host, or another, until interrupted
+    /// Record this host, or others, until interrupted
     Record(record::Args),
-    /// Play a recording
+    /// Play a recording, or several side by side
     Replay(replay::Args),
     /// Play the built-in recording of a training run
     Demo,

@@ -8,7 +8,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
-use super::connect::{FarArgs, May, prepare, prepare_all};
+use super::connect::{FarArgs, May, prepare, prepare_all, way_in};
 use super::settings::{Settings, agent_options, has_terminal, interval_argument};
 use super::{demo, desk, runtime, targets};
 use crate::collect::agent::Options;
@@ -138,8 +138,11 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
             .ok_or("on a far host it wants --allow-probe"),
     });
     app.hello = Arc::new(awaited(&connection.target));
-    let source = remote::start(connection)?;
-    Ok(Host::new(app, source))
+    let way_in = way_in(&connection);
+    Ok(Host {
+        way_in,
+        ..Host::new(app, remote::start(connection)?)
+    })
 }
 
 fn expect_terminal() -> Result<()> {

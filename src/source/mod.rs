@@ -108,6 +108,8 @@ pub enum Request {
     Focus(Option<GpuUuid>),
     /// The period between frames.
     Interval(Millis),
+    /// Try a link that is lost again, now. It goes nowhere.
+    Connect,
     /// Move in a recording.
     Play(Play),
 }

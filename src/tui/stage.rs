@@ -13,7 +13,9 @@ use super::incidents::{Known, Watch};
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::view::View;
+use super::way_in::WayIn;
 use crate::incidents::{Track, Uid};
+use crate::model::link::Link;
 use crate::source::stream::Source;
 use crate::source::{Request, Update};
 use crate::watch::{Found, Keep};
@@ -30,6 +32,8 @@ pub struct Host {
     pub source: Source,
     /// What it said before the screen was opened and happened only once.
     pub before: Vec<Update>,
+    /// Where somebody may have to answer on the way to it.
+    pub way_in: Option<WayIn>,
 }
 
 impl Host {
@@ -38,6 +42,7 @@ impl Host {
             app,
             source,
             before: Vec::new(),
+            way_in: None,
         }
     }
 }
@@ -54,6 +59,7 @@ pub(super) struct Seat {
     to: Option<To>,
     /// Where it has one and is no host.
     source: Option<Source>,
+    way_in: Option<WayIn>,
     /// Something came for it since [`Stage::follow`].
     has_news: bool,
 }
@@ -72,6 +78,7 @@ impl Seat {
             view: View::alone(screen),
             to: None,
             source: None,
+            way_in: None,
             has_news: true,
         }
     }
@@ -127,6 +134,7 @@ impl Stage {
                 mut app,
                 source,
                 before,
+                way_in,
             } = host;
             app.set_shown(seats.is_empty());
             app.keep_outline(is_crowd);
@@ -146,6 +154,7 @@ impl Stage {
                 view: View::default(),
                 to: Some(to),
                 source: None,
+                way_in,
                 has_news: true,
             });
         }
@@ -240,6 +249,31 @@ impl Stage {
             self.seats[oldest].app.keep_outline(true);
         }
         self.put_on_screen(seat);
+    }
+
+    /// The seat of a row of the fleet, or the one on the screen.
+    fn seat(&self, row: Option<usize>) -> &Seat {
+        let at = row.map_or(self.on_screen, |row| self.first + row);
+        self.seats.get(at).unwrap_or(&self.seats[self.on_screen])
+    }
+
+    /// What asks the person on the way to a host; nothing where the link is not lost over that.
+    pub(super) fn way_in(&self, row: Option<usize>) -> Option<&WayIn> {
+        let seat = self.seat(row);
+        let asks = matches!(seat.app.link, Some(Link::Lost { asks: true, .. }));
+        seat.way_in.as_ref().filter(|_| asks)
+    }
+
+    /// Tries a lost link again; says so where none is lost.
+    pub(super) fn connect(&mut self, row: Option<usize>) {
+        let is_lost = matches!(self.seat(row).app.link, Some(Link::Lost { .. }));
+        let words = if is_lost {
+            self.seat(row).ask([Request::Connect]);
+            "trying again"
+        } else {
+            "no link is lost here"
+        };
+        self.on_screen().app.message = Some(words.into());
     }
 
     /// From a host back to the list of them; whether there was a way.

@@ -5,6 +5,8 @@
 use std::io::{BufReader, Cursor};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use gputop::model::event::Event;
 use gputop::model::link::Link;
@@ -23,6 +25,7 @@ use gputop::source::stream::stream;
 use proptest::prelude::*;
 
 use crate::day::{self, Day};
+use crate::machine::wait_until;
 use crate::training::Trainer;
 
 /// As if all had arrived as soon as it was sent.
@@ -174,6 +177,55 @@ fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
     let again = told.into_iter().chain([hello()]);
     assert_same(&heard, &again.collect::<Vec<_>>());
     assert_eq!(heard.len(), 5);
+}
+
+/// A machine that sleeps while a far side is connected, or while it is waited for, tries again as soon as it wakes.
+#[test]
+fn a_machine_that_has_slept_connects_anew_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("said"), written([Update::Hello(Arc::new(day::hello()))])).unwrap();
+    let (starts, said) = (at("starts"), at("said"));
+    // It answers once and hangs; then there is none, and each attempt would be further from the one before.
+    let via = format!(
+        "echo >> {starts}; test $(wc -l < {starts}) -eq 1 || exit 1; cat {said}; exec sleep 1000"
+    );
+    let connection = Connection {
+        target: Target::Via(via),
+        interval: Millis(1_000),
+        allow_signals: false,
+        allow_probe: false,
+        shared: None,
+    };
+    let slept = Arc::new(AtomicU64::new(7));
+    let clock = Arc::clone(&slept);
+    let source = remote::start_with(connection, move || {
+        Duration::from_secs(clock.load(Ordering::Relaxed))
+    });
+    let mut source = source.unwrap();
+    let started = || std::fs::read(at("starts")).map_or(0, |lines| lines.len());
+    runtime().block_on(async {
+        while !matches!(source.next().await.unwrap(), Update::Hello(_)) {}
+        let since = Instant::now();
+        slept.fetch_add(3_600, Ordering::Relaxed);
+        wait_until("another attempt", || started() > 1);
+        assert!(
+            since.elapsed() < Duration::from_secs(5),
+            "it was waited for"
+        );
+        let is_far = |update: &Update| match update {
+            Update::Link(Link::Lost { again_in, .. }) => again_in.0 > 2_900,
+            _ => false,
+        };
+        while !is_far(&source.next().await.unwrap()) {}
+        let (before, since) = (started(), Instant::now());
+        slept.fetch_add(60, Ordering::Relaxed);
+        wait_until("another attempt", || started() > before);
+        assert!(
+            since.elapsed() < Duration::from_secs(2),
+            "it was waited for"
+        );
+    });
 }
 
 /// Without filling a terminal where they are not.

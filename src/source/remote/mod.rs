@@ -21,10 +21,11 @@ mod orders;
 pub mod protocol;
 pub mod serve;
 mod shelf;
+mod slumber;
 pub mod ssh;
 mod target;
 mod told;
 
-pub use command::{Connection, end_all, start};
+pub use command::{Connection, end_all, start, start_with};
 pub use shelf::MOST_ON_SHELF;
 pub use target::{Target, TargetError};

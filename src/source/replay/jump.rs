@@ -80,7 +80,7 @@ impl Player {
                 }
                 Request::Play(play) => target = self.obey_play(play, target),
                 Request::Map(wanted) => map = wanted,
-                Request::Focus(_) | Request::Interval(_) => {}
+                Request::Focus(_) | Request::Interval(_) | Request::Connect => {}
             }
         }
         self.want_map(map);
