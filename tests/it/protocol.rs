@@ -304,9 +304,8 @@ fn without(value: &Value, at: &[String]) -> Value {
     let mut less = value.clone();
     let (last, before) = at.split_last().unwrap();
     let pointer: String = before.iter().map(|name| format!("/{name}")).collect();
-    match less.pointer_mut(&pointer) {
-        Some(Value::Object(object)) => drop(object.remove(last)),
-        _ => {}
+    if let Some(Value::Object(object)) = less.pointer_mut(&pointer) {
+        object.remove(last);
     }
     less
 }
@@ -463,7 +462,7 @@ fn records() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protocol");
     fs::create_dir_all(&folder).unwrap();
     for (name, orders) in [("kinds", orders()), ("store", store_orders())] {
-        let lines = orders.iter().map(|order| serde_json::to_string(order));
+        let lines = orders.iter().map(serde_json::to_string);
         let lines: Vec<String> = lines.map(|line| line.unwrap() + "\n").collect();
         fs::write(folder.join(name).with_extension("asked"), lines.concat()).unwrap();
     }
