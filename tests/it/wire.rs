@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use gputop::model::event::Event;
+use gputop::model::event::{Event, Observation};
 use gputop::model::link::Link;
 use gputop::model::log::LogView;
 use gputop::model::pool::{FailureMap, PoolMap};
@@ -67,8 +67,13 @@ pub fn read(file: &Path) -> (Vec<Update>, String) {
 
 /// The same of a far side that comes back and says it all again, until the link was lost so often.
 fn read_times(file: &Path, times: usize) -> (Vec<Update>, String) {
+    read_via(format!("cat {}", file.display()), times)
+}
+
+/// The same of this command.
+fn read_via(via: String, times: usize) -> (Vec<Update>, String) {
     let connection = Connection {
-        target: Target::Via(format!("cat {}", file.display())),
+        target: Target::Via(via),
         interval: Millis(1_000),
         allow_signals: false,
         allow_probe: false,
@@ -177,6 +182,44 @@ fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
     let again = told.into_iter().chain([hello()]);
     assert_same(&heard, &again.collect::<Vec<_>>());
     assert_eq!(heard.len(), 5);
+}
+
+#[test]
+fn allocations_that_failed_while_the_link_was_lost_are_told_with_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (mut day, mut process) = (Day::new(), ProcessKey::default());
+    for (number, agent, num_ooms) in [(1, "a", 3), (2, "b", 5)] {
+        let mut frame = day.next().clone();
+        let mut list = Vec::clone(&frame.pools.as_ref().unwrap().list);
+        list[0].stats.num_ooms = num_ooms;
+        process = list[0].process;
+        frame.pools.as_mut().unwrap().list = Arc::new(list);
+        let hello = gputop::model::host::Hello {
+            agent: agent.into(),
+            ..day::hello()
+        };
+        let told = [Update::Hello(hello.into()), Update::Frame(frame.into())];
+        std::fs::write(at(&format!("said{number}")), written(told)).unwrap();
+    }
+    let (starts, said) = (at("starts"), at("said"));
+    let via = format!("echo >> {starts}; exec cat {said}$(wc -l < {starts})");
+    let (heard, _) = read_via(via, 2);
+    let events: Vec<&Event> = heard
+        .iter()
+        .filter_map(|update| match update {
+            Update::Event(event) => Some(event),
+            _ => None,
+        })
+        .collect();
+    let [event] = events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(event.process, Some(process));
+    let Observation::Ooms(rose) = &event.observation else {
+        panic!("{event:?}");
+    };
+    assert_eq!((rose.before, rose.after), (3, 5));
 }
 
 /// A machine that sleeps while a far side is connected, or while it is waited for, tries again as soon as it wakes.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::counters::Counters;
 use super::greeting::{NoAgent, greeted, last_words};
 use super::incoming::{Incoming, Said};
 use super::orders::Orders;
@@ -176,6 +177,7 @@ struct State {
 struct Known {
     told: Told,
     stored: Wanted,
+    counters: Counters,
 }
 
 /// Why nobody waits for the next connection any more.
@@ -343,13 +345,19 @@ impl Far {
                         self.feed.push(Update::Kept(kept));
                     }
                 }
+                Said::Update(Update::Frame(frame)) => {
+                    let missed = known.counters.frame(&frame);
+                    self.feed.push(Update::Frame(frame));
+                    let missed = missed.into_iter().map(Update::Event);
+                    missed.for_each(|event| self.feed.push(event));
+                    *frames += 1;
+                    self.orders.arrived(*frames);
+                }
                 Said::Update(update) => {
-                    let is_frame = matches!(update, Update::Frame(_));
-                    self.feed.push(update);
-                    if is_frame {
-                        *frames += 1;
-                        self.orders.arrived(*frames);
+                    if let Update::Hello(hello) = &update {
+                        known.counters.hello(hello);
                     }
+                    self.feed.push(update);
                 }
             }
         }

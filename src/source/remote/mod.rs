@@ -15,6 +15,7 @@
 //! it names anything on this host. Its agent ends when its input does.
 
 mod command;
+mod counters;
 mod greeting;
 mod incoming;
 mod orders;
