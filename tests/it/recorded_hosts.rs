@@ -117,9 +117,7 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
         "both hosts",
     );
     terminal.wait_text("at its end");
-    // The list moves both, and so does a host's own screen.
-    terminal.send("0");
-    terminal.wait_text("cluster 0:00/");
+    // One of them opens, and the list moves both.
     terminal.send("G\r");
     terminal.wait_for(
         |screen| gpu_shows(screen, "0", &[("SM%", "92")]),
@@ -128,6 +126,8 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     terminal.wait_text("REPLAY ");
     terminal.send("H");
     terminal.wait_text("2 hosts");
+    terminal.send("0");
+    terminal.wait_text("cluster 0:00/");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     // Each is a recording by itself.
