@@ -4,7 +4,11 @@
 //! ```text
 //! cargo bench --bench fleet                                # 30 s
 //! cargo bench --bench fleet -- --hosts 16 --seconds 10 --strict
+//! cargo bench --bench fleet -- --day                       # some minutes
 //! ```
+//!
+//! `--day` is a day of cut links in a fast clock: each hour every host tells a frame a minute and the death of a process,
+//! then its link is cut. What grows there with the hours is a leak. One host is open, which has its whole past.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
@@ -21,13 +25,19 @@ mod table;
 #[path = "../tests/it/terminal.rs"]
 mod terminal;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
+use gputop::model::event::{Event, Exit, Observation};
+use gputop::model::host::Hello;
+use gputop::source::Update;
 
+use crate::day::Day;
 use crate::hosts::Hosts;
 use crate::keys::key_to_screen;
 use crate::measure::{Stretch, resident_mib};
@@ -41,6 +51,9 @@ struct Args {
     /// How long they are watched
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// A day of hosts whose links are cut each hour, in a fast clock: memory, descriptors, threads, children
+    #[arg(long)]
+    day: bool,
     /// Exit with status 1 when a target is missed
     #[arg(long)]
     strict: bool,
@@ -57,6 +70,14 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.day {
+        let table = a_day(&args);
+        println!("{table}");
+        return match args.strict && table.missed() {
+            true => ExitCode::FAILURE,
+            false => ExitCode::SUCCESS,
+        };
+    }
     let length = usize::try_from(args.seconds).unwrap();
     let hosts = Hosts::start(args.hosts, length * 2 + 120, Duration::from_secs(1));
     let launch = Launch::program(&args.program).args(hosts.targets());
@@ -80,6 +101,85 @@ fn main() -> ExitCode {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
+}
+
+const HOURS: usize = 24;
+/// Of the fast clock, from one frame of a host to its next.
+const MINUTE: Duration = Duration::from_millis(100);
+
+fn a_day(args: &Args) -> Table {
+    let mut day = Day::new().with_pools();
+    day.step = 60;
+    let links = (0..HOURS).map(|hour| hosts::pieces(an_hour(hour, &mut day).into_iter()));
+    let hosts = Hosts::with_links(args.hosts, links.collect(), MINUTE);
+    let launch = Launch::program(&args.program).args(hosts.targets());
+    let (name, folder) = hosts.env();
+    let terminal = launch.env(name, folder).size(50, 200).start();
+    terminal.wait_text(&format!("{} hosts", args.hosts));
+    terminal.send("\r");
+    let mut table = Table::default();
+    for hour in [1, 2, 6, 12, 18, 24] {
+        while hosts.opened() < args.hosts * hour {
+            thread::sleep(Duration::from_millis(100));
+        }
+        // To the end of it.
+        thread::sleep(MINUTE * 50);
+        let name = |what: &str| format!("hour {hour}: {what}");
+        let resident = resident_mib(terminal.pid());
+        table.add(name("resident memory"), "MiB", resident, None, Some(150.0));
+        for (what, count) in held(terminal.pid()) {
+            #[allow(clippy::cast_precision_loss)]
+            table.add(name(what), "", count as f64, None, None);
+        }
+        eprintln!("hour {hour}: {resident:.1} MiB");
+    }
+    table
+}
+
+/// What a host tells from one cut to the next.
+fn an_hour(hour: usize, day: &mut Day) -> Vec<Update> {
+    let hello = Hello {
+        agent: format!("{hour:08x}"),
+        ..day::hello()
+    };
+    let mut told = vec![Update::Hello(Arc::new(hello.clone()))];
+    told.extend((0..60).map(|_| Update::Frame(Arc::new(day.next().clone()))));
+    let Some(Update::Frame(last)) = told.last() else {
+        return told;
+    };
+    let ended = Event {
+        boot_id: hello.boot_id,
+        agent: hello.agent,
+        time: last.time,
+        mono: last.mono,
+        process: Some(day::key(u32::try_from(hour).unwrap())),
+        observation: Observation::Exit(Exit {
+            status: 137.into(),
+            signal: 9.into(),
+            ..Exit::default()
+        }),
+        ..Event::default()
+    };
+    told.push(Update::Event(ended));
+    told
+}
+
+/// Open files, threads and children of a process.
+fn held(pid: u32) -> [(&'static str, usize); 3] {
+    let count =
+        |folder: &str| fs::read_dir(format!("/proc/{pid}/{folder}")).map_or(0, Iterator::count);
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let lists = tasks
+        .flatten()
+        .map(|task| fs::read_to_string(task.path().join("children")));
+    let children = lists.map(|list| list.map_or(0, |list| list.split_whitespace().count()));
+    [
+        ("open files", count("fd")),
+        ("threads", count("task")),
+        ("children", children.sum()),
+    ]
 }
 
 fn watch(terminal: &Terminal, on: &str, help: &str, seconds: u64, table: &mut Table) {

@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal};
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::runtime;
 use super::settings::agent_options;
+use super::{runtime, shelf};
 use crate::collect::agent::Options;
 use crate::model::leave::Leave;
 use crate::model::units::Millis;
@@ -49,7 +49,13 @@ pub fn run(args: &Args) -> Result<u8> {
     // Whoever asked is gone, whatever hangs here.
     let leave = || std::process::exit(0);
     let input = io::BufReader::new(io::stdin());
-    let served = runtime.block_on(serve(source, input, io::stdout().lock(), leave));
+    let served = runtime.block_on(serve(
+        source,
+        shelf::serve(),
+        input,
+        io::stdout().lock(),
+        leave,
+    ));
     match served {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(0),

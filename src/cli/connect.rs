@@ -16,6 +16,7 @@ use crate::model::units::{Bytes, Millis};
 use crate::source::remote::protocol::GREETING;
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};
+use crate::tui::WayIn;
 
 /// What may be done at the other end.
 #[derive(Debug, Clone, clap::Args)]
@@ -87,6 +88,22 @@ pub fn prepare_all(
         }
     }
     looked_at.into_iter().map(|(one, _)| one).collect()
+}
+
+/// What asks the person what ssh has to ask, when a link was lost: where that is answered the next connection is shared.
+pub fn way_in(connection: &Connection) -> Option<WayIn> {
+    let Target::Ssh(ssh) = connection.target.clone() else {
+        return None;
+    };
+    let shared = connection.shared.clone();
+    Some(WayIn {
+        to: visible(connection.target.name().as_bytes(), 60),
+        command: Box::new(move || {
+            let mut command = ssh.asking(shared.as_ref(), &look());
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command
+        }),
+    })
 }
 
 fn connection(target: Target, interval: Millis, may: May) -> Connection {

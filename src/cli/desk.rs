@@ -6,19 +6,17 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::incidents::{Entry, Store, Uid};
+use crate::incidents::{Changes, Entry, Store, Uid};
 use crate::tui::incidents::{Desk, Known, Place};
 use crate::watch::Keep;
 
 const PERIOD: Duration = Duration::from_secs(2);
 /// Those that are shown although they were read, and with what was there around them: some ten kilobytes each.
 const NEWEST: usize = 32;
-/// Longer than any.
-const TICK: Duration = Duration::from_millis(100);
 /// How long the last of what was opened may take to be noted.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -59,13 +57,9 @@ pub fn serve(keep: Option<Keep>) -> (Desk, Service) {
 }
 
 fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiver<String>) {
-    let mut seen = None;
+    let mut changes = Changes::default();
     loop {
-        let now = changed(store);
-        if now != seen {
-            // The clock of files has ticks: what comes in the same one as this would not be told from it later.
-            let is_old = |time: &SystemTime| time.elapsed().is_ok_and(|age| age > TICK);
-            seen = now.filter(is_old);
+        if changes.are_new(store) {
             match store.list() {
                 Ok(listing) => {
                     if incidents.send(worth_showing(listing.entries)).is_err() {
@@ -81,11 +75,6 @@ fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiv
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
-}
-
-/// When a file was last put into the directory.
-fn changed(store: &Store) -> Option<SystemTime> {
-    store.folder().metadata().ok()?.modified().ok()
 }
 
 /// All that nobody has read, and of those that somebody has the newest, which have their marks in the charts.

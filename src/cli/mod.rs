@@ -34,6 +34,7 @@ mod replay;
 #[cfg(local)]
 mod run;
 mod settings;
+mod shelf;
 mod slurm;
 mod snapshot;
 mod targets;
@@ -66,9 +67,9 @@ enum Command {
     #[cfg(local)]
     /// Print one short line, for tmux's status-right and the like
     Line(line::Args),
-    /// Record this host, or another, until interrupted
+    /// Record this host, or others, until interrupted
     Record(record::Args),
-    /// Play a recording
+    /// Play a recording, or several side by side
     Replay(replay::Args),
     /// Play the built-in recording of a training run
     Demo,
@@ -130,7 +131,10 @@ pub fn subcommands() -> Vec<String> {
 /// # Errors
 /// With one sentence for the user: what is wrong, where, what to do.
 pub fn run(cli: &Cli) -> Result<u8> {
-    log::start();
+    // An agent writes nothing where it is.
+    if !matches!(cli.command, Some(Command::Agent(_))) {
+        log::start();
+    }
     // Only what is set by them reads the settings: a slip in the configuration keeps nobody from an explanation.
     let settings = |interval| Settings::read(&cli.shared, interval);
     match &cli.command {

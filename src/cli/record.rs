@@ -1,5 +1,7 @@
 //! `gputop record`: a host into a file, a whole second at a time, until interrupted; of every pool a map now and
-//! then.
+//! then. Several hosts are a folder with a file for each (`record/many.rs`).
+
+mod many;
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -22,26 +24,29 @@ use crate::model::incident::Severity;
 use crate::model::link::Link;
 use crate::model::units::{Bytes, Millis};
 use crate::source::Update;
+use crate::source::layout::ENDING;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::record::Recorder;
-use crate::source::remote;
+use crate::source::remote::{self, Target};
 use crate::source::rounds::{Every, Rounds};
 use crate::source::stream::Source;
-use crate::watch::{Found, Watcher};
+use crate::watch::{Found, Keep, Watcher};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Another host, as ssh takes it: [user@]host[:port]; or `via:CMD`, a command that runs `gputop agent`
+    /// Other hosts, as ssh takes them: [user@]host[:port]; `via:CMD`, a command that runs `gputop agent`; or a group of
+    /// them that the configuration names
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     #[command(flatten)]
     far: FarArgs,
-    /// The file to write; without it, gputop-HOST-DATE.gpt.zst here
+    /// The file to write; without it, gputop-HOST-DATE.gpt.zst here. Of several hosts the folder, with a file for each;
+    /// without it, gputop-DATE here
     #[arg(long, short)]
     output: Option<PathBuf>,
-    /// Replace the file if it is a recording
+    /// Replace what is there if it is a recording
     #[arg(long)]
     force: bool,
     /// Time between samples: 1s, 500ms, 2m
@@ -60,15 +65,16 @@ pub struct Args {
 const FINISH: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    runtime()?.block_on(record(args, settings))
+    let mut targets = targets::targets(&args.targets, None, &settings.groups, &[])?;
+    let runtime = runtime()?;
+    if targets.len() > 1 {
+        return runtime.block_on(many::record(targets, args, settings));
+    }
+    runtime.block_on(one(targets.pop(), args, settings))
 }
 
-async fn record(args: &Args, settings: &Settings) -> Result<u8> {
-    let mut targets = targets::targets(&args.targets, None, &settings.groups, &[])?;
-    if targets.len() > 1 {
-        bail!("a recording is of one host: one `gputop record` for each");
-    }
-    let mut source = match targets.pop() {
+async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result<u8> {
+    let mut source = match target {
         #[cfg(local)]
         None => local::start(agent_options(settings.interval))?,
         #[cfg(not(local))]
@@ -85,72 +91,34 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         .output
         .clone()
         .unwrap_or_else(|| default_name(&hello.host));
-    let mut recorder = if args.force {
+    let recorder = if args.force {
         Recorder::overwrite(&path, &hello)?
     } else {
         Recorder::create(&path, &hello)?
     };
+    let maps = args.maps.unwrap_or_default();
+    let mut tape = Tape::start(None, source, &hello, recorder, maps, settings.keep())?;
     let mut end = std::pin::pin!(ended(args.length));
-    let mut rounds = Rounds::new(args.maps.unwrap_or_default());
-    let (mut frames, mut lost) = (0_u64, false);
-    let mut told = HashMap::new();
-    let mut watcher = Watcher::start(settings.keep())?;
-    watcher.see(&Update::Hello(Arc::clone(&hello)));
     loop {
-        let update = tokio::select! {
-            update = source.next() => update,
-            found = watcher.next() => {
-                report(&found, &mut told);
-                continue;
-            }
+        let goes_on = tokio::select! {
+            went_on = tape.go_on() => went_on?,
             stopped = &mut end => {
                 stopped?;
                 break;
             }
         };
-        if let Some(update) = &update {
-            watcher.see(update);
+        if !goes_on {
+            break;
         }
-        match update {
-            Some(Update::Frame(frame)) => {
-                if let Some(why) = top::why_nothing(&frame).filter(|_| frames == 0) {
-                    bail!("nothing to record: {why}");
-                }
-                recorder.frame(&frame)?;
-                if let Some(request) = rounds.frame(&frame) {
-                    source.send(request);
-                }
-                frames += 1;
-                progress(&path, frames, recorder.bytes());
-            }
-            Some(Update::Event(event)) => recorder.event(&event)?,
-            Some(Update::Map(map)) if rounds.takes(&map) => {
-                let before = recorder.bytes();
-                recorder.map(&map)?;
-                rounds.wrote(recorder.bytes() - before);
-                source.send(rounds.ask_next());
-            }
-            Some(Update::FailureMap(failed)) if rounds.takes_failed(&failed.map) => {
-                let before = recorder.bytes();
-                recorder.failure_map(&failed)?;
-                rounds.wrote(recorder.bytes() - before);
-            }
-            Some(Update::Stacks(_, stack)) => {
-                if let Ok(stack) = &*stack {
-                    recorder.stack(stack)?;
-                }
-            }
-            Some(Update::NoMap(pool, _)) if rounds.answered(pool) => source.send(rounds.ask_next()),
-            Some(Update::Link(link)) => tell_of(&link, &mut lost),
-            Some(_) => {}
-            None => break,
-        }
+        progress(&format!(
+            "{}: {} frames, {}",
+            path.display(),
+            tape.frames,
+            Bytes(tape.recorder.bytes())
+        ));
     }
     remote::end_all();
-    recorder.finish()?;
-    for found in watcher.finish(FINISH) {
-        report(&found, &mut told);
-    }
+    let frames = tape.finish()?;
     let bytes = Bytes(std::fs::metadata(&path).map_or(0, |file| file.len()));
     clear_progress();
     say(&format!(
@@ -159,6 +127,113 @@ async fn record(args: &Args, settings: &Settings) -> Result<u8> {
         path.display()
     ));
     Ok(0)
+}
+
+/// A host on its way into a file.
+struct Tape {
+    /// What it is called where there are several.
+    name: Option<String>,
+    source: Source,
+    recorder: Recorder,
+    rounds: Rounds,
+    watcher: Watcher,
+    frames: u64,
+    lost: bool,
+    told: HashMap<CaseKey, String>,
+}
+
+impl Tape {
+    fn start(
+        name: Option<String>,
+        source: Source,
+        hello: &Arc<Hello>,
+        recorder: Recorder,
+        maps: Every,
+        keep: Option<Keep>,
+    ) -> Result<Self> {
+        let watcher = Watcher::start(keep)?;
+        watcher.see(&Update::Hello(Arc::clone(hello)));
+        Ok(Self {
+            name,
+            source,
+            recorder,
+            rounds: Rounds::new(maps),
+            watcher,
+            frames: 0,
+            lost: false,
+            told: HashMap::new(),
+        })
+    }
+
+    /// One thing more; false at the end of the source. Safe to cancel.
+    async fn go_on(&mut self) -> Result<bool> {
+        let update = tokio::select! {
+            update = self.source.next() => update,
+            found = self.watcher.next() => {
+                self.report(&found);
+                return Ok(true);
+            }
+        };
+        let Some(update) = update else {
+            return Ok(false);
+        };
+        self.watcher.see(&update);
+        self.write(update)?;
+        Ok(true)
+    }
+
+    fn write(&mut self, update: Update) -> Result<()> {
+        let recorder = &mut self.recorder;
+        match update {
+            Update::Frame(frame) => {
+                if let Some(why) = top::why_nothing(&frame).filter(|_| self.frames == 0) {
+                    bail!("nothing to record: {why}");
+                }
+                recorder.frame(&frame)?;
+                if let Some(request) = self.rounds.frame(&frame) {
+                    self.source.send(request);
+                }
+                self.frames += 1;
+            }
+            Update::Event(event) => recorder.event(&event)?,
+            Update::Map(map) if self.rounds.takes(&map) => {
+                let before = recorder.bytes();
+                recorder.map(&map)?;
+                self.rounds.wrote(recorder.bytes() - before);
+                self.source.send(self.rounds.ask_next());
+            }
+            Update::FailureMap(failed) if self.rounds.takes_failed(&failed.map) => {
+                let before = recorder.bytes();
+                recorder.failure_map(&failed)?;
+                self.rounds.wrote(recorder.bytes() - before);
+            }
+            Update::Stacks(_, stack) => {
+                if let Ok(stack) = &*stack {
+                    recorder.stack(stack)?;
+                }
+            }
+            Update::NoMap(pool, _) if self.rounds.answered(pool) => {
+                self.source.send(self.rounds.ask_next());
+            }
+            Update::Link(link) => tell_of(&link, self.name.as_deref(), &mut self.lost),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Closes the file and waits for what was seen last to be kept; how many frames there are.
+    fn finish(mut self) -> Result<u64> {
+        let name = self.name.clone();
+        self.recorder.finish()?;
+        for found in self.watcher.finish(FINISH) {
+            report(&found, name.as_deref(), &mut self.told);
+        }
+        Ok(self.frames)
+    }
+
+    fn report(&mut self, found: &Found) {
+        report(found, self.name.as_deref(), &mut self.told);
+    }
 }
 
 /// Who the host says it is; a far one that is not reached at once is not waited for.
@@ -174,43 +249,32 @@ async fn first_words(source: &mut Source) -> Result<Arc<Hello>> {
 }
 
 /// Says what was found, above the line that counts frames: each incident once, and again when it is another one now.
-fn report(found: &Found, told: &mut HashMap<CaseKey, String>) {
+fn report(found: &Found, name: Option<&str>, told: &mut HashMap<CaseKey, String>) {
     match found {
         Found::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
             let id = revision.incident.id.clone();
-            if told.insert(revision.key.clone(), id.clone()) == Some(id) {
+            if told.insert(revision.key.clone(), id.clone()) == Some(id.clone()) {
                 return;
             }
-            clear_progress();
             let kept = uid.as_ref().map_or(String::new(), |uid| {
                 format!(" (`gputop incidents show {uid}`)")
             });
-            say(&format!(
-                "gputop: {}: {}{kept}\n",
-                revision.incident.id, revision.incident.title
-            ));
+            let title = &revision.incident.title;
+            tell(name, &format!("{id}: {title}{kept}"));
         }
         Found::Incident(..) => {}
-        Found::Trouble(why) => {
-            clear_progress();
-            say(&format!("gputop: {why}\n"));
-        }
+        Found::Trouble(why) => tell(name, why),
     }
 }
 
 /// That a far host is not heard any more is said once, and that it is heard again.
-fn tell_of(link: &Link, lost: &mut bool) {
+fn tell_of(link: &Link, name: Option<&str>, lost: &mut bool) {
     match link {
         Link::Lost { why, .. } if !std::mem::replace(lost, true) => {
-            clear_progress();
-            say(&format!(
-                "gputop: the link is lost ({why}); it is tried again until it is back\n"
-            ));
+            let text = format!("the link is lost ({why}); it is tried again until it is back");
+            tell(name, &text);
         }
-        Link::Up if std::mem::take(lost) => {
-            clear_progress();
-            say("gputop: the link is back\n");
-        }
+        Link::Up if std::mem::take(lost) => tell(name, "the link is back"),
         _ => {}
     }
 }
@@ -220,8 +284,11 @@ fn default_name(host: &str) -> PathBuf {
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
         .collect();
-    let date = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
-    PathBuf::from(format!("gputop-{host}-{date}.gpt.zst"))
+    PathBuf::from(format!("gputop-{host}-{}{ENDING}", date()))
+}
+
+fn date() -> String {
+    jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
 
 /// Until the time is over, or someone asks for the end.
@@ -241,13 +308,16 @@ async fn ended(length: Option<SignedDuration>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn progress(path: &std::path::Path, frames: u64, bytes: u64) {
+/// A line above the one that counts frames, with the host it is about where there are several.
+fn tell(name: Option<&str>, what: &str) {
+    clear_progress();
+    let name = name.map_or(String::new(), |name| format!("{name}: "));
+    say(&format!("gputop: {name}{what}\n"));
+}
+
+fn progress(words: &str) {
     if std::io::stderr().is_terminal() {
-        say(&format!(
-            "\r\x1b[Kgputop: recording {}: {frames} frames, {}; ^C ends",
-            path.display(),
-            Bytes(bytes)
-        ));
+        say(&format!("\r\x1b[Kgputop: recording {words}; ^C ends"));
     }
 }
 

@@ -8,7 +8,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
-use super::connect::{FarArgs, May, prepare, prepare_all};
+use super::connect::{FarArgs, May, prepare, prepare_all, way_in};
 #[cfg(local)]
 use super::demo;
 #[cfg(local)]
@@ -89,10 +89,7 @@ fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
         leave: Leave::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
-    let mut host = Host {
-        app: settings.app(None),
-        source,
-    };
+    let mut host = Host::new(settings.app(None), source);
     let first = runtime.block_on(first_frame(&mut host));
     if let Some(reason) = first.as_deref().and_then(why_nothing) {
         if !has_terminal() {
@@ -119,8 +116,7 @@ fn far(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> R
 fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
     let (desk, service) = desk::serve(settings.keep());
-    let Host { app, source } = host;
-    let left = runtime.block_on(tui::run(app, source, settings.outside(), desk));
+    let left = runtime.block_on(tui::run_host(host, settings.outside(), desk));
     remote::end_all();
     let left = left?;
     service.finish();
@@ -138,7 +134,12 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
     let hosts = hosts.collect::<Result<Vec<Host>>>()?;
     let (desk, service) = desk::serve(settings.keep());
     let fleet = settings.app(None);
-    let left = runtime.block_on(tui::run_fleet(hosts, fleet, settings.outside(), desk));
+    let left = runtime.block_on(tui::run_fleet(
+        hosts,
+        (fleet, None),
+        settings.outside(),
+        desk,
+    ));
     remote::end_all();
     let left = left?;
     service.finish();
@@ -160,8 +161,11 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
             .ok_or("on a far host it wants --allow-probe"),
     });
     app.hello = Arc::new(awaited(&connection.target));
-    let source = remote::start(connection)?;
-    Ok(Host { app, source })
+    let way_in = way_in(&connection);
+    Ok(Host {
+        way_in,
+        ..Host::new(app, remote::start(connection)?)
+    })
 }
 
 fn expect_terminal() -> Result<()> {
@@ -193,6 +197,9 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
         } else {
             None
         };
+        if matches!(update, Update::Event(_) | Update::Kept(_)) {
+            host.before.push(update.clone());
+        }
         host.app.update(update);
         if frame.is_some() {
             return frame;

@@ -13,6 +13,7 @@
 //!
 //! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.
 
+mod changes;
 mod files;
 mod keep;
 mod key;
@@ -23,6 +24,7 @@ mod state;
 mod store;
 mod uid;
 
+pub use changes::Changes;
 pub use files::read as read_own;
 pub use keep::{Kept, in_time, keep, put};
 pub use key::Key;

@@ -20,5 +20,7 @@ pub enum Link {
         why: String,
         /// When it is tried again; 0 while it is.
         again_in: Millis,
+        /// Somebody has to answer a question on the way there: a password, a passphrase, an unknown host key.
+        asks: bool,
     },
 }

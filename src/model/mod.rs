@@ -19,6 +19,7 @@ pub mod gpu;
 pub mod history;
 pub mod host;
 pub mod incident;
+pub mod kept;
 pub mod leave;
 pub mod link;
 pub mod log;

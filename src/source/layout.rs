@@ -31,6 +31,9 @@ pub const INDEX_END: &[u8; 8] = b"gputopIX";
 /// The length as `u32` and [`INDEX_END`].
 pub const INDEX_FOOTER: u64 = 12;
 
+/// What the name of a recording ends with.
+pub const ENDING: &str = ".gpt.zst";
+
 /// How long a stretch is compressed as one; a jump decodes at most this much.
 pub const MINUTE: Millis = Millis(60_000);
 /// The window of a minute: 16 MiB, which is what a decoder of it holds.

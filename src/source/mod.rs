@@ -23,6 +23,7 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::Summary;
 use crate::model::host::Hello;
+use crate::model::kept::Kept;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::{FailureMap, PoolMap};
@@ -60,6 +61,8 @@ pub enum Update {
     Signalled(Signalled),
     /// The answer to a [`Request::Probe`].
     Probed(Arc<Probe>),
+    /// An incident of the far host's store: it happened there, and perhaps nobody watched.
+    Kept(Arc<Kept>),
     /// A recording jumped: what came of this moment and after it is to be forgotten; these tell of it, oldest first.
     /// Events follow as usual.
     Jump { from: Mono, summaries: Vec<Summary> },
@@ -106,6 +109,8 @@ pub enum Request {
     Focus(Option<GpuUuid>),
     /// The period between frames.
     Interval(Millis),
+    /// Try a link that is lost again, now. It goes nowhere.
+    Connect,
     /// Move in a recording.
     Play(Play),
 }

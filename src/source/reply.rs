@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Update;
+use crate::model::kept::{Kept, OnShelf};
 use crate::model::log::LogView;
 use crate::model::probe::Probe;
 use crate::model::process::{ProcessDetail, ProcessKey};
@@ -32,6 +33,11 @@ pub struct Reply {
     pub probed: Option<Box<Probe>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
+    /// What the incident store holds, the newest first; told again when it has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shelf: Option<Vec<OnShelf>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incident: Option<Box<Kept>>,
 }
 
 /// What was asked of a process, or why it cannot be told.
@@ -144,6 +150,8 @@ impl Reply {
             Some(Update::Signalled(outcomes.signalled()))
         } else if let Some(probe) = self.probed {
             Some(Update::Probed(Arc::new(*probe)))
+        } else if let Some(kept) = self.incident {
+            Some(Update::Kept(Arc::new(*kept)))
         } else {
             self.notice.map(Update::Notice)
         }

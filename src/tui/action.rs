@@ -28,6 +28,7 @@ pub enum Action {
     Why,
     Incidents,
     Hosts,
+    Connect,
     Probe,
     NextPane,
     NextGpu,
@@ -205,6 +206,12 @@ pub const ACTIONS: &[ActionDef] = &[
         "hosts",
         "hosts",
         "List the hosts, where several are watched; Enter opens the one under the cursor",
+    ),
+    def(
+        Action::Connect,
+        "connect",
+        "connect",
+        "Try a lost link again now; where ssh has to ask for something, in the plain terminal",
     ),
     def(
         Action::Probe,

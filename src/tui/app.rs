@@ -187,8 +187,8 @@ impl App {
             Update::Event(event) => self.take_event(&event),
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
-            // It is for who judges the failure.
-            Update::FailureMap(_) => {}
+            // They are for who judges and keeps what happened.
+            Update::FailureMap(_) | Update::Kept(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Log(log) => self.log = Some(log),

@@ -12,6 +12,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::incidents::moment;
 use super::probe_menu;
 use super::screens::Screen;
+use super::screens::fleet::FleetRow;
 use super::screens::incident::role;
 use super::signal_menu::SignalMenu;
 use super::theme::Role;
@@ -183,6 +184,15 @@ pub fn reason_lines(app: &App, width: u16) -> Vec<String> {
     let text = match (reason, &app.link) {
         (Some(reason), _) => format!(
             "What follows is a recording of another machine. Here: {reason} `gputop doctor` says more."
+        ),
+        (
+            None,
+            Some(Link::Lost {
+                why, asks: true, ..
+            }),
+        ) => format!(
+            "What is shown is old: the link is lost, and somebody has to answer on the way to it ({why}). {} connects.",
+            app.keymap.label(Action::Connect)
         ),
         (None, Some(Link::Lost { why, again_in, .. })) => {
             let again = match again_in.0 {
@@ -375,6 +385,7 @@ pub fn footer(
         .filter(|action| !play.contains(action))
         .filter(|action| match action {
             Action::Signal => SignalMenu::is_allowed(app).is_ok(),
+            Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
             Action::Probe => probe_menu::is_allowed(app).is_ok(),
             _ => true,
         });

@@ -134,6 +134,12 @@ impl Watch {
         )
     }
 
+    /// One that finds nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(None)
+    }
+
     /// What was found next. Safe to cancel.
     pub async fn found(&mut self) -> Found {
         match &mut self.0 {

@@ -40,6 +40,7 @@ pub mod theme;
 pub mod tmux;
 pub mod tracks;
 pub mod view;
+mod way_in;
 pub mod widgets;
 
 use std::io;
@@ -63,6 +64,7 @@ pub use self::stage::Host;
 use self::stage::{Arrival, Seat, Stage};
 use self::terminal::Terminal;
 use self::view::Outcome;
+pub use self::way_in::WayIn;
 use crate::model::document::Document;
 use crate::source::stream::Source;
 
@@ -108,21 +110,30 @@ enum Wake {
 /// # Errors
 /// When standard output is no terminal.
 pub async fn run(app: App, source: Source, outside: Outside, desk: Desk) -> io::Result<Left> {
-    run_seats(None, vec![Host { app, source }], outside, desk).await
+    run_host(Host::new(app, source), outside, desk).await
 }
 
-/// Shows several hosts until the user leaves; `fleet` is what their list is drawn with.
+/// As [`run`], of a host that has said something already.
+///
+/// # Errors
+/// When standard output is no terminal.
+pub async fn run_host(host: Host, outside: Outside, desk: Desk) -> io::Result<Left> {
+    run_seats(None, vec![host], outside, desk).await
+}
+
+/// Shows several hosts until the user leaves; `fleet` is what their list is drawn with, and where it has a clock of its own
+/// its source.
 ///
 /// # Errors
 /// When standard output is no terminal.
 pub async fn run_fleet(
     hosts: Vec<Host>,
-    fleet: App,
+    (fleet, clock): (App, Option<Source>),
     outside: Outside,
     desk: Desk,
 ) -> io::Result<Left> {
     let list = Seat::alone(Box::new(FleetScreen::default()), fleet);
-    run_seats(Some(list), hosts, outside, desk).await
+    run_seats(Some(list.with(clock)), hosts, outside, desk).await
 }
 
 /// Shows one screen, which needs no source, until the user leaves.
@@ -145,7 +156,7 @@ async fn run_seats(
     let has_mouse = apps.next().or(hosts.first().map(|host| &host.app));
     let has_mouse = has_mouse.is_some_and(|app| app.mouse);
     let mut terminal = Terminal::enter(has_mouse)?;
-    let mut keys = EventStream::new();
+    let mut keys = Some(EventStream::new());
     let mut errands = Errands::default();
     let mut last_draw = Instant::now() - LEAST_PAUSE;
     let (mut pause, mut dirty) = (LEAST_PAUSE, true);
@@ -162,7 +173,7 @@ async fn run_seats(
         let wake = tokio::select! {
             biased;
             signal = signals.next() => Wake::Signal(signal),
-            event = keys.next() => Wake::Terminal(event),
+            event = next_key(&mut keys) => Wake::Terminal(event),
             sentence = errands.next() => Wake::Errand(sentence),
             arrival = stage.next() => Wake::Host(arrival),
             known = incoming.recv(), if desk_open => Wake::Incidents(known),
@@ -234,6 +245,16 @@ async fn run_seats(
                     Outcome::Write(document) => {
                         app.message = write(*document, app, &outside, &mut errands);
                     }
+                    Outcome::Connect(row) => {
+                        if let Some(way_in) = stage.way_in(row) {
+                            let left =
+                                way_in::answer(way_in, &mut terminal, &mut keys, &mut signals);
+                            if let Some(left) = left.await? {
+                                return Ok(left);
+                            }
+                        }
+                        stage.connect(row);
+                    }
                     Outcome::Host(number) => stage.show(number),
                     Outcome::Hosts => {
                         if !stage.show_fleet() {
@@ -249,6 +270,14 @@ async fn run_seats(
                 dirty = true;
             }
         }
+    }
+}
+
+/// Never where they are somebody else's.
+async fn next_key(keys: &mut Option<EventStream>) -> Option<io::Result<Event>> {
+    match keys {
+        Some(keys) => keys.next().await,
+        None => std::future::pending().await,
     }
 }
 

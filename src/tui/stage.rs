@@ -13,7 +13,9 @@ use super::incidents::{Known, Watch};
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::view::View;
+use super::way_in::WayIn;
 use crate::incidents::{Track, Uid};
+use crate::model::link::Link;
 use crate::source::stream::Source;
 use crate::source::{Request, Update};
 use crate::watch::{Found, Keep};
@@ -28,6 +30,21 @@ const MOST_WHOLE: usize = 4;
 pub struct Host {
     pub app: App,
     pub source: Source,
+    /// What it said before the screen was opened and happened only once.
+    pub before: Vec<Update>,
+    /// Where somebody may have to answer on the way to it.
+    pub way_in: Option<WayIn>,
+}
+
+impl Host {
+    pub fn new(app: App, source: Source) -> Self {
+        Self {
+            app,
+            source,
+            before: Vec::new(),
+            way_in: None,
+        }
+    }
 }
 
 /// What a host had to say.
@@ -40,6 +57,9 @@ pub(super) struct Seat {
     pub(super) app: App,
     pub(super) view: View,
     to: Option<To>,
+    /// Where it has one and is no host.
+    source: Option<Source>,
+    way_in: Option<WayIn>,
     /// Something came for it since [`Stage::follow`].
     has_news: bool,
 }
@@ -57,8 +77,15 @@ impl Seat {
             app,
             view: View::alone(screen),
             to: None,
+            source: None,
+            way_in: None,
             has_news: true,
         }
+    }
+
+    /// What is said of it comes from here, and is asked for there.
+    pub(super) fn with(self, source: Option<Source>) -> Self {
+        Self { source, ..self }
     }
 
     fn follow(&mut self) {
@@ -90,14 +117,32 @@ impl Stage {
         let (arrived, arrivals) = mpsc::channel(MOST_WAITING);
         let mut seats = Vec::from_iter(lead);
         let first = seats.len();
+        for seat in &mut seats {
+            let Some(source) = seat.source.take() else {
+                continue;
+            };
+            let (history, minutes) = mpsc::unbounded_channel();
+            seat.to = Some(To {
+                requests: source.requests(),
+                history,
+            });
+            tokio::spawn(listen(source, Watch::none(), 0, arrived.clone(), minutes));
+        }
         let is_crowd = hosts.len() > MOST_WHOLE;
-        for Host { mut app, source } in hosts {
+        for host in hosts {
+            let Host {
+                mut app,
+                source,
+                before,
+                way_in,
+            } = host;
             app.set_shown(seats.is_empty());
             app.keep_outline(is_crowd);
             let (history, minutes) = mpsc::unbounded_channel();
             let watch = Watch::start(keep.cloned());
             // What came before the screen was opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
+            before.iter().for_each(|update| watch.see(update));
             watch.see(&Update::Frame(Arc::clone(&app.frame)));
             let to = To {
                 requests: source.requests(),
@@ -108,6 +153,8 @@ impl Stage {
                 app,
                 view: View::default(),
                 to: Some(to),
+                source: None,
+                way_in,
                 has_news: true,
             });
         }
@@ -140,7 +187,13 @@ impl Stage {
     pub(super) fn take(&mut self, (host, arrival): (usize, Arrival)) {
         self.seats[host].has_news = true;
         match arrival {
-            Arrival::Update(update) => self.seats[host].app.update(*update),
+            Arrival::Update(update) => {
+                // All of a recording jump at once, and what was found is found again.
+                if matches!(*update, Update::Jump { .. }) && self.first > 0 {
+                    self.seats[0].app.incidents.forget_live();
+                }
+                self.seats[host].app.update(*update);
+            }
             Arrival::Found(found) => {
                 // The fleet lists what was found anywhere.
                 if host != 0 && self.first > 0 {
@@ -196,6 +249,31 @@ impl Stage {
             self.seats[oldest].app.keep_outline(true);
         }
         self.put_on_screen(seat);
+    }
+
+    /// The seat of a row of the fleet, or the one on the screen.
+    fn seat(&self, row: Option<usize>) -> &Seat {
+        let at = row.map_or(self.on_screen, |row| self.first + row);
+        self.seats.get(at).unwrap_or(&self.seats[self.on_screen])
+    }
+
+    /// What asks the person on the way to a host; nothing where the link is not lost over that.
+    pub(super) fn way_in(&self, row: Option<usize>) -> Option<&WayIn> {
+        let seat = self.seat(row);
+        let asks = matches!(seat.app.link, Some(Link::Lost { asks: true, .. }));
+        seat.way_in.as_ref().filter(|_| asks)
+    }
+
+    /// Tries a lost link again; says so where none is lost.
+    pub(super) fn connect(&mut self, row: Option<usize>) {
+        let is_lost = matches!(self.seat(row).app.link, Some(Link::Lost { .. }));
+        let words = if is_lost {
+            self.seat(row).ask([Request::Connect]);
+            "trying again"
+        } else {
+            "no link is lost here"
+        };
+        self.on_screen().app.message = Some(words.into());
     }
 
     /// From a host back to the list of them; whether there was a way.

@@ -51,6 +51,8 @@ pub enum Outcome {
     Host(usize),
     /// The list of hosts.
     Hosts,
+    /// Try the link again, of this row of that list or of the host on the screen.
+    Connect(Option<usize>),
 }
 
 pub struct View {
@@ -172,6 +174,7 @@ impl View {
         match step {
             Step::Open(screen) => self.stack.push(screen),
             Step::Host(number) => return Outcome::Host(number),
+            Step::Connect(row) => return Outcome::Connect(Some(row)),
             Step::Fold(title) => app.fold(&title),
             Step::Explain(incident) => self.explain(incident, app),
             Step::Copy(copied) => return self.send(copied),
@@ -204,6 +207,7 @@ impl View {
             Action::Why => self.open_incident(app),
             Action::Incidents => self.list_incidents(),
             Action::Hosts => return Outcome::Hosts,
+            Action::Connect => return Outcome::Connect(None),
             Action::Probe => self.open_probe(app),
             Action::Help => {
                 self.overlay = Some(Overlay::Help(Help::default()));

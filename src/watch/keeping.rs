@@ -12,6 +12,7 @@ use crate::incidents::{
 use crate::model::event::Event;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
+use crate::model::kept::Kept;
 use crate::model::scene::Scene;
 
 /// Events that are kept for what is found later.
@@ -104,6 +105,15 @@ impl Keeping {
                 .collect(),
             scene: Some(Box::new(Scene::clone(&revision.scene))),
             ..Record::new(incident, key)
+        }
+    }
+
+    /// Keeps what the far host's store holds. Whoever wanted to be told of it was told there, when it happened.
+    pub fn adopt(&mut self, kept: &Kept) {
+        let (store, kept) = (self.keep.store.clone(), kept.clone());
+        match in_time(move || store.adopt(kept)) {
+            Ok(_) => {}
+            Err(why) => self.trouble(&why),
         }
     }
 

@@ -24,6 +24,7 @@ use crate::incidents::{Store, Track, Uid};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
+use crate::model::kept::Kept;
 use crate::model::pool::FailureMap;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
@@ -55,6 +56,7 @@ enum Seen {
     Event(Box<Event>),
     Stack(Box<PythonStack>),
     FailureMap(Arc<FailureMap>),
+    Kept(Arc<Kept>),
     Jump,
     History(Uid, Vec<Track>),
 }
@@ -109,6 +111,7 @@ impl Watcher {
                 Err(_) => return,
             },
             Update::FailureMap(map) => Seen::FailureMap(Arc::clone(map)),
+            Update::Kept(kept) => Seen::Kept(Arc::clone(kept)),
             Update::Jump { .. } => Seen::Jump,
             _ => return,
         };
@@ -202,6 +205,12 @@ impl Thread {
             }
             Seen::Stack(stack) => self.observer.stack(&stack),
             Seen::FailureMap(map) => self.observer.failure_map(&map),
+            Seen::Kept(kept) => {
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.adopt(&kept);
+                }
+                Vec::new()
+            }
             Seen::Jump => {
                 self.observer.forget();
                 Vec::new()

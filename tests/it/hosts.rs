@@ -1,7 +1,7 @@
 //! Many far hosts in one process: what `gputop agent` writes of a day of training, into a pipe for each of them.
 //!
-//! A pipe is opened when somebody reads it and begins anew for whoever reads it next, as an agent does. The hosts tell their
-//! seconds one after the other, not all at once.
+//! A pipe is opened when somebody reads it and begins anew for whoever reads it next, as an agent does; or goes on where the
+//! link was cut. The hosts tell their seconds one after the other, not all at once.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -39,11 +39,20 @@ struct Says {
 impl Hosts {
     /// So many, each with eight GPUs and 64 processes, which tell so many `frames`, one in each `interval`; then they end.
     pub fn start(count: usize, frames: usize, interval: Duration) -> Self {
-        let folder = tempfile::tempdir().unwrap();
         let mut day = Day::new();
         let frames = (0..frames).map(|_| Update::Frame(Arc::new(day.next().clone())));
         let first = [Update::Hello(Arc::new(day::hello()))];
-        let pieces = pieces(first.into_iter().chain(frames));
+        let links = vec![pieces(first.into_iter().chain(frames))];
+        Self::tell(count, links, true, interval)
+    }
+
+    /// So many, with what each tells on one link after the other, a piece in each `interval`; then no link comes about.
+    pub fn with_links(count: usize, links: Vec<Vec<Vec<u8>>>, interval: Duration) -> Self {
+        Self::tell(count, links, false, interval)
+    }
+
+    fn tell(count: usize, links: Vec<Vec<Vec<u8>>>, for_ever: bool, interval: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let hosts = Self {
             folder,
             count,
@@ -54,7 +63,8 @@ impl Hosts {
             nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap();
         }
         let says = Arc::clone(&hosts.says);
-        thread::spawn(move || tell(&paths, &pieces, interval, &says));
+        let story = Story { links, for_ever };
+        thread::spawn(move || tell(&paths, &story, interval, &says));
         hosts
     }
 
@@ -100,7 +110,7 @@ pub fn pieces(updates: impl Iterator<Item = Update>) -> Vec<Vec<u8>> {
     let telling = cut(feed, updates, written.clone());
     // As if all had arrived as soon as it was sent.
     let input = BufReader::new(Cursor::new("{\"frames\":1000000}\n"));
-    let serving = serve(source, input, written, || {});
+    let serving = serve(source, None, input, written, || {});
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.build().unwrap();
     runtime.block_on(async {
@@ -139,9 +149,24 @@ impl Write for Written {
     }
 }
 
-fn tell(paths: &[PathBuf], pieces: &[Vec<u8>], interval: Duration, says: &Says) {
+/// What a host tells on each link.
+struct Story {
+    links: Vec<Vec<Vec<u8>>>,
+    /// The last one again and again.
+    for_ever: bool,
+}
+
+impl Story {
+    fn link(&self, number: usize) -> Option<&Vec<Vec<u8>>> {
+        let last = self.links.last().filter(|_| self.for_ever);
+        self.links.get(number).or(last)
+    }
+}
+
+fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &Says) {
     let step = interval / u32::try_from(paths.len()).unwrap();
     let mut pipes: BTreeMap<usize, (File, usize)> = BTreeMap::new();
+    let mut opened = vec![0; paths.len()];
     let mut due = Instant::now();
     for host in (0..paths.len()).cycle() {
         if says.is_over.load(Ordering::Relaxed) {
@@ -156,15 +181,17 @@ fn tell(paths: &[PathBuf], pieces: &[Vec<u8>], interval: Duration, says: &Says) 
         due += step;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if !pipes.contains_key(&host)
+            && story.link(opened[host]).is_some()
             && let Some(file) = open(&paths[host])
         {
             says.opened.fetch_add(1, Ordering::Relaxed);
+            opened[host] += 1;
             pipes.insert(host, (file, 0));
         }
         let Some((pipe, at)) = pipes.get_mut(&host) else {
             continue;
         };
-        let piece = pieces.get(*at);
+        let piece = story.link(opened[host] - 1).and_then(|link| link.get(*at));
         let wrote = piece.map(|piece| pipe.write_all(piece).is_ok());
         *at += 1;
         // Whoever read it is gone, or has heard everything.

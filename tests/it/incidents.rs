@@ -48,7 +48,7 @@ impl User {
         self.run(&format!("{before}; echo '{OOM}' >&2; exit 3"), more)
     }
 
-    fn incidents<const N: usize>(&self, args: [&str; N]) -> (Option<i32>, String, String) {
+    pub fn incidents<const N: usize>(&self, args: [&str; N]) -> (Option<i32>, String, String) {
         let output = gputop(["incidents"].into_iter().chain(args))
             .env("XDG_STATE_HOME", self.0.path())
             .env("TZ", "UTC")
@@ -66,7 +66,7 @@ impl User {
     }
 }
 
-fn run_in(state: &Path, script: &str, options: &[&str]) -> Output {
+pub fn run_in(state: &Path, script: &str, options: &[&str]) -> Output {
     let mut log = tempfile::tempfile().unwrap();
     let mut output = piped_with(options, ["sh", "-c", script])
         .env("XDG_STATE_HOME", state)

@@ -208,6 +208,20 @@ fn the_list_opens_the_one_under_the_cursor_and_it_is_read_then() {
 }
 
 #[test]
+fn of_several_hosts_the_list_names_each_and_of_one_none() {
+    let mut app = app_with(Severity::Fatal);
+    let list = |app: &App| text_of(&draw(app, "incidents", 120, 12));
+    assert!(!list(&app).contains("node17"), "{}", list(&app));
+    let mut all: Vec<Known> = app.incidents.newest_first().cloned().collect();
+    all[1].incident = Arc::new(Incident {
+        host: Some("node18".into()),
+        ..Incident::clone(&all[1].incident)
+    });
+    app.incidents.take_stored(all);
+    insta::assert_snapshot!("incident-incidents-two-hosts", list(&app));
+}
+
+#[test]
 fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     let mut app = app_with(Severity::Fatal);
     let mut incident = Incident::clone(app.incidents.newest().unwrap());

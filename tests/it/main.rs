@@ -19,6 +19,8 @@ mod explain;
 mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
+#[cfg(target_os = "linux")]
+mod far_incidents;
 mod filter;
 #[cfg(target_os = "linux")]
 mod frame_bytes;
@@ -63,9 +65,13 @@ mod pooled;
 #[cfg(target_os = "linux")]
 mod probe;
 #[cfg(target_os = "linux")]
+mod protocol;
+#[cfg(target_os = "linux")]
 mod python;
 #[cfg(target_os = "linux")]
 mod python_target;
+#[cfg(target_os = "linux")]
+mod recorded_hosts;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]

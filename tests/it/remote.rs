@@ -329,11 +329,6 @@ fn a_group_of_the_configuration_is_its_hosts_also_where_a_host_has_its_name() {
             .collect::<Vec<_>>()
     };
     assert_eq!((lines(&printed).len(), lines(&printed)), (2, lines(&again)));
-    // Behind `--` it is a host; one recording is of one host.
-    machine::run(&fake, [&["record"], &configured[..], &["all"]].concat()).assert_refused(
-        2,
-        "a recording is of one host: one `gputop record` for each",
-    );
 }
 
 #[test]

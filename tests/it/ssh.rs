@@ -78,6 +78,101 @@ fn packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again() {
     assert_eq!(sshd.connections(), connections);
 }
 
+/// The far end stands still for half a minute: ssh's own heartbeat finds out, and another connection is made. At the end one
+/// agent is left.
+#[test]
+fn a_connection_that_freezes_is_silent_then_given_up_and_another_one_is_heard() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 43\n");
+    let sshd = Sshd::start(&fake, "");
+    sshd.install();
+    let terminal = sshd.dashboard().args(["far"]).start();
+    wait_sm(&terminal, "43");
+    let frozen = sshd.connections();
+    let all = |signal: Signal| {
+        for pid in &frozen {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+        }
+    };
+    // For a moment: the same one is heard again.
+    all(Signal::SIGSTOP);
+    terminal.wait_text("silent");
+    all(Signal::SIGCONT);
+    terminal.wait_text("live");
+    assert_eq!(sshd.connections(), frozen);
+
+    all(Signal::SIGSTOP);
+    terminal.wait_text("silent");
+    fake.replace("[[gpu]]\nsm = 44\n");
+    // What was known stays, and keys work.
+    terminal.send("?");
+    terminal.wait_text("Help: ");
+    terminal.send("\x1b");
+    wait_sm(&terminal, "43");
+    terminal.wait_text("silent 10s");
+    wait_sm(&terminal, "44");
+    terminal.wait_text("live");
+    assert!(sshd.connections().iter().any(|pid| !frozen.contains(pid)));
+    all(Signal::SIGCONT);
+    wait_until("the end of what had frozen", || {
+        sshd.connections().iter().all(|pid| !frozen.contains(pid))
+    });
+    wait_until("one agent", || agents(&sshd) == 1);
+}
+
+/// A key with a passphrase, and no agent that knows it: the first connection asks before there is a screen, a later one when
+/// the person says so.
+#[test]
+fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 45\n");
+    let sshd = Sshd::start(&fake, "");
+    sshd.install();
+    sshd.lock_key("open sesame");
+    let asked = |terminal: &Terminal, times| {
+        let asks = |screen: &vt100::Screen| {
+            let text = screen.contents();
+            text.matches("Enter passphrase for key").count() == times
+        };
+        terminal.wait_for(asks, "ssh's question");
+    };
+    let dashboard = || sshd.dashboard().env("SSH_AUTH_SOCK", "").args(["far"]);
+    let terminal = dashboard().start();
+    asked(&terminal, 1);
+    terminal.send("open sesame\r");
+    wait_sm(&terminal, "45");
+    for connection in sshd.connections() {
+        kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
+    }
+    terminal.wait_text("somebody has to answer on the way to it");
+    terminal.wait_text("c connects.");
+    fake.replace("[[gpu]]\nsm = 46\n");
+    // A person who gives up is back where they were.
+    terminal.send("c");
+    terminal.wait_text("gputop: connecting to far");
+    asked(&terminal, 2);
+    terminal.send("\x03");
+    terminal.wait_text("somebody has to answer on the way to it");
+    wait_sm(&terminal, "45");
+    terminal.send("c");
+    asked(&terminal, 3);
+    terminal.send("open sesame\r");
+    wait_sm(&terminal, "46");
+    terminal.wait_text("live");
+    // Keys are the dashboard's again.
+    terminal.send("?");
+    terminal.wait_text("Help: ");
+    terminal.send("\x1b");
+    wait_sm(&terminal, "46");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}
+
 #[test]
 fn a_host_behind_another_and_one_whose_shell_talks_are_reached() {
     if !sshd::is_here() {
@@ -193,19 +288,21 @@ fn the_far_agent_ends_also_when_the_near_side_is_killed() {
     sshd.install();
     let terminal = sshd.dashboard().args(["far"]).start();
     wait_sm(&terminal, "36");
-    let home = format!("HOME={}", sshd.at("home").display());
-    let agents = || {
-        let pids = fs::read_dir("/proc").unwrap().flatten();
-        pids.filter(|pid| {
-            let read = |name: &str| fs::read(pid.path().join(name)).unwrap_or_default();
-            let is_agent = read("cmdline")
-                .split(|byte| *byte == 0)
-                .any(|word| word == b"agent");
-            is_agent && String::from_utf8_lossy(&read("environ")).contains(&home)
-        })
-        .count()
-    };
-    assert_eq!(agents(), 1);
+    assert_eq!(agents(&sshd), 1);
     terminal.signal(Signal::SIGKILL);
-    wait_until("the agent's end", || agents() == 0);
+    wait_until("the agent's end", || agents(&sshd) == 0);
+}
+
+/// How many agents run over there.
+fn agents(sshd: &Sshd) -> usize {
+    let home = format!("HOME={}", sshd.at("home").display());
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    pids.filter(|pid| {
+        let read = |name: &str| fs::read(pid.path().join(name)).unwrap_or_default();
+        let is_agent = read("cmdline")
+            .split(|byte| *byte == 0)
+            .any(|word| word == b"agent");
+        is_agent && String::from_utf8_lossy(&read("environ")).contains(&home)
+    })
+    .count()
 }

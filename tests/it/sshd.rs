@@ -126,6 +126,13 @@ impl Sshd {
         write(self.at("client/ssh"), &script, 0o755);
     }
 
+    /// From now on the client's key opens with this alone.
+    pub fn lock_key(&self, passphrase: &str) {
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-q", "-p", "-P", "", "-N", passphrase, "-f"]);
+        assert!(command.arg(self.at("user")).status().unwrap().success());
+    }
+
     /// Puts the product where the far side's shell finds it.
     pub fn install(&self) {
         let folder = self.at("home/.local/bin");

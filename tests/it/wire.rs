@@ -5,8 +5,10 @@
 use std::io::{BufReader, Cursor};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use gputop::model::event::Event;
+use gputop::model::event::{Event, Observation};
 use gputop::model::link::Link;
 use gputop::model::log::LogView;
 use gputop::model::pool::{FailureMap, PoolMap};
@@ -24,6 +26,7 @@ use proptest::prelude::*;
 
 use crate::day::{self, Day};
 use crate::hosts;
+use crate::machine::wait_until;
 use crate::training::Trainer;
 
 /// As if all had arrived as soon as it was sent.
@@ -37,7 +40,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// What an agent writes when a source tells these, one after the other.
-fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
+pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
     let (feed, _requests, source) = stream();
     let mut output = Vec::new();
     let telling = async {
@@ -51,7 +54,7 @@ fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
         drop(feed);
     };
     let input = BufReader::new(Cursor::new(ALL_ARRIVED));
-    let serving = serve(source, input, &mut output, || {});
+    let serving = serve(source, None, input, &mut output, || {});
     runtime()
         .block_on(async { tokio::join!(telling, serving).1 })
         .unwrap();
@@ -69,14 +72,19 @@ fn all_that_is_sent_at_once_ends_with_a_line_end_for_who_passes_on_whole_lines()
 }
 
 /// What a near side makes of what is in this file, until the link is lost; and why it was.
-fn read(file: &Path) -> (Vec<Update>, String) {
+pub fn read(file: &Path) -> (Vec<Update>, String) {
     read_times(file, 1)
 }
 
 /// The same of a far side that comes back and says it all again, until the link was lost so often.
 fn read_times(file: &Path, times: usize) -> (Vec<Update>, String) {
+    read_via(format!("cat {}", file.display()), times)
+}
+
+/// The same of this command.
+fn read_via(via: String, times: usize) -> (Vec<Update>, String) {
     let connection = Connection {
-        target: Target::Via(format!("cat {}", file.display())),
+        target: Target::Via(via),
         interval: Millis(1_000),
         allow_signals: false,
         allow_probe: false,
@@ -102,7 +110,7 @@ fn read_times(file: &Path, times: usize) -> (Vec<Update>, String) {
     })
 }
 
-fn read_bytes(bytes: &[u8]) -> (Vec<Update>, String) {
+pub fn read_bytes(bytes: &[u8]) -> (Vec<Update>, String) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     read(file.path())
@@ -116,7 +124,7 @@ fn key() -> ProcessKey {
 }
 
 /// One of each kind.
-fn all_kinds() -> Vec<Update> {
+pub fn all_kinds() -> Vec<Update> {
     let why = || Missing::new(Reason::Denied, "of another user");
     let mut day = Day::new();
     let map = Trainer::new(0).map(Mono(90_412));
@@ -185,6 +193,93 @@ fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
     let again = told.into_iter().chain([hello()]);
     assert_same(&heard, &again.collect::<Vec<_>>());
     assert_eq!(heard.len(), 5);
+}
+
+#[test]
+fn allocations_that_failed_while_the_link_was_lost_are_told_with_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (mut day, mut process) = (Day::new(), ProcessKey::default());
+    for (number, agent, num_ooms) in [(1, "a", 3), (2, "b", 5)] {
+        let mut frame = day.next().clone();
+        let mut list = Vec::clone(&frame.pools.as_ref().unwrap().list);
+        list[0].stats.num_ooms = num_ooms;
+        process = list[0].process;
+        frame.pools.as_mut().unwrap().list = Arc::new(list);
+        let hello = gputop::model::host::Hello {
+            agent: agent.into(),
+            ..day::hello()
+        };
+        let told = [Update::Hello(hello.into()), Update::Frame(frame.into())];
+        std::fs::write(at(&format!("said{number}")), written(told)).unwrap();
+    }
+    let (starts, said) = (at("starts"), at("said"));
+    let via = format!("echo >> {starts}; exec cat {said}$(wc -l < {starts})");
+    let (heard, _) = read_via(via, 2);
+    let events: Vec<&Event> = heard
+        .iter()
+        .filter_map(|update| match update {
+            Update::Event(event) => Some(event),
+            _ => None,
+        })
+        .collect();
+    let [event] = events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(event.process, Some(process));
+    let Observation::Ooms(rose) = &event.observation else {
+        panic!("{event:?}");
+    };
+    assert_eq!((rose.before, rose.after), (3, 5));
+}
+
+/// A machine that sleeps while a far side is connected, or while it is waited for, tries again as soon as it wakes.
+#[test]
+fn a_machine_that_has_slept_connects_anew_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(at("said"), written([Update::Hello(Arc::new(day::hello()))])).unwrap();
+    let (starts, said) = (at("starts"), at("said"));
+    // It answers once and hangs; then there is none, and each attempt would be further from the one before.
+    let via = format!(
+        "echo >> {starts}; test $(wc -l < {starts}) -eq 1 || exit 1; cat {said}; exec sleep 1000"
+    );
+    let connection = Connection {
+        target: Target::Via(via),
+        interval: Millis(1_000),
+        allow_signals: false,
+        allow_probe: false,
+        shared: None,
+    };
+    let slept = Arc::new(AtomicU64::new(7));
+    let clock = Arc::clone(&slept);
+    let source = remote::start_with(connection, move || {
+        Duration::from_secs(clock.load(Ordering::Relaxed))
+    });
+    let mut source = source.unwrap();
+    let started = || std::fs::read(at("starts")).map_or(0, |lines| lines.len());
+    runtime().block_on(async {
+        while !matches!(source.next().await.unwrap(), Update::Hello(_)) {}
+        let since = Instant::now();
+        slept.fetch_add(3_600, Ordering::Relaxed);
+        wait_until("another attempt", || started() > 1);
+        assert!(
+            since.elapsed() < Duration::from_secs(5),
+            "it was waited for"
+        );
+        let is_far = |update: &Update| match update {
+            Update::Link(Link::Lost { again_in, .. }) => again_in.0 > 2_900,
+            _ => false,
+        };
+        while !is_far(&source.next().await.unwrap()) {}
+        let (before, since) = (started(), Instant::now());
+        slept.fetch_add(60, Ordering::Relaxed);
+        wait_until("another attempt", || started() > before);
+        assert!(
+            since.elapsed() < Duration::from_secs(2),
+            "it was waited for"
+        );
+    });
 }
 
 /// Without filling a terminal where they are not.

@@ -584,7 +584,7 @@ impl Agent {
                 self.map_wanted = wanted;
                 self.ask_for_map();
             }
-            Request::Play(_) => {}
+            Request::Play(_) | Request::Connect => {}
         }
     }
 

@@ -87,7 +87,26 @@ pub struct Track {
     pub values: Vec<Option<Span>>,
 }
 
+/// Why a text is no record.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoRecord {
+    /// The version of the file.
+    #[error("it was written by a newer gputop (schema {0})")]
+    Newer(u64),
+    #[error("it is damaged ({0})")]
+    Damaged(#[from] serde_json::Error),
+}
+
 impl Record {
+    /// The number first: the rest of a newer one may have any shape.
+    pub(super) fn read(value: Value) -> Result<Self, NoRecord> {
+        let schema = value.get("schema").and_then(Value::as_u64);
+        if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
+            return Err(NoRecord::Newer(schema));
+        }
+        Ok(serde_json::from_value(value)?)
+    }
+
     /// Of an incident and whom it is about; its sections are still empty.
     #[must_use]
     pub fn new(incident: Incident, observed: Key) -> Self {

@@ -12,9 +12,10 @@ use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
 use super::files;
-use super::record::{Record, SCHEMA};
+use super::record::{NoRecord, Record};
 use super::state::State;
-use super::uid::Uid;
+use super::uid::{NoUid, Uid};
+use crate::model::kept::{Kept, OnShelf};
 use crate::model::text::{quoted, visible};
 use crate::model::units::UnixMillis;
 
@@ -92,6 +93,8 @@ pub enum StoreError {
     Unwritable { path: PathBuf, why: io::Error },
     #[error("{} cannot be read: {why}", path.display())]
     Unreadable { path: PathBuf, why: String },
+    #[error("the incident {name} of another host is left out: {why}")]
+    Foreign { name: String, why: String },
     #[error("{} was written by a newer gputop (schema {schema}); update this one", path.display())]
     Newer { path: PathBuf, schema: u64 },
     #[error("there is no incident {}{instead}", quoted(word))]
@@ -203,20 +206,84 @@ impl Store {
             },
             _ => unreadable(error.to_string()),
         })?;
-        let value: serde_json::Value = serde_json::from_slice(&bytes)
-            .map_err(|error| unreadable(format!("it is damaged ({error})")))?;
-        let schema = value.get("schema").and_then(serde_json::Value::as_u64);
-        if let Some(schema) = schema.filter(|schema| *schema > u64::from(SCHEMA)) {
-            return Err(StoreError::Newer {
+        let read = serde_json::from_slice(&bytes).map_err(NoRecord::from);
+        let mut record = read.and_then(Record::read).map_err(|why| match why {
+            NoRecord::Newer(schema) => StoreError::Newer {
                 path: path.clone(),
                 schema,
-            });
-        }
-        let mut record: Record = serde_json::from_value(value)
-            .map_err(|error| unreadable(format!("it is damaged ({error})")))?;
+            },
+            NoRecord::Damaged(_) => unreadable(why.to_string()),
+        })?;
         // The name is what it is found by, whatever it says itself.
         record.incident.uid = Some(uid.to_string());
         Ok(record)
+    }
+
+    /// With whether somebody has read it.
+    ///
+    /// # Errors
+    /// When there is none of this name, or it cannot be read.
+    pub fn entry(&self, uid: &Uid) -> Result<Entry, StoreError> {
+        let state = State::read(&self.folder).unwrap_or_default();
+        Ok(Entry {
+            record: self.read(uid)?,
+            is_read: state.read.contains_key(uid),
+            uid: uid.clone(),
+        })
+    }
+
+    /// The files that were written within this time, unopened, the newest incident first.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn shelf(&self, within: Duration) -> Result<Vec<OnShelf>, StoreError> {
+        let state = State::read(&self.folder).unwrap_or_default();
+        let mut files = self.files()?;
+        files.reverse();
+        let shelf = files.into_iter().filter_map(|file| {
+            let modified = self.path(&file.uid).metadata().ok()?.modified().ok()?;
+            // One from the future is new.
+            let is_old = modified.elapsed().is_ok_and(|age| age > within);
+            let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+            (!is_old).then(|| OnShelf {
+                is_read: state.read.contains_key(&file.uid),
+                uid: file.uid.to_string(),
+                modified: i64::try_from(since.as_nanos()).unwrap_or(i64::MAX),
+                bytes: file.bytes,
+            })
+        });
+        Ok(shelf.collect())
+    }
+
+    /// Keeps an incident of another host's store, once: what is known of it already is revised. Where it was read there it
+    /// needs nobody's eyes here.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and when what was told is no incident.
+    pub fn adopt(&self, kept: Kept) -> Result<Stored, StoreError> {
+        let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
+            name: visible(kept.uid.as_bytes(), 60),
+            why: why.to_string(),
+        };
+        let named: Uid = kept
+            .uid
+            .parse()
+            .map_err(|NoUid| foreign(&"it has no name"))?;
+        let mut record = Record::read(kept.record).map_err(|why| foreign(&why))?;
+        // Of one that is about nobody the name is all that says that it is the same.
+        if let Ok(known) = self.read(&named)
+            && known.observed == record.observed
+            && !record.is_same(&known)
+        {
+            let what = Written::Known;
+            return Ok(Stored { uid: named, what });
+        }
+        record.incident.uid = None;
+        let stored = self.write(record)?;
+        if kept.is_read && stored.what == Written::New {
+            self.mark_read(std::slice::from_ref(&stored.uid))?;
+        }
+        Ok(stored)
     }
 
     /// The incident that a person means: its whole name, or the beginning or the end of it.

@@ -247,3 +247,59 @@ fn a_lock_that_nobody_gives_back_is_not_waited_for_long() {
     drop(held);
     put(&store, record(421, 9));
 }
+
+/// As another host's agent tells it.
+fn told(store: &Store, uid: &Uid) -> Kept {
+    let entry = store.entry(uid).expect("an entry");
+    Kept {
+        uid: uid.to_string(),
+        is_read: entry.is_read,
+        record: serde_json::to_value(entry.record).expect("JSON"),
+    }
+}
+
+#[test]
+fn what_another_store_holds_is_taken_over_once_also_where_it_is_about_nobody() {
+    let ((_far, far), (_near, near)) = (store(), store());
+    let mut nobody = record(1, 0);
+    nobody.observed.process = None;
+    let uids = [record(418, 0), nobody.clone(), nobody].map(|record| put(&far, record).uid);
+    far.mark_read(&uids[..1]).expect("a note");
+    assert_eq!(far.shelf(Duration::from_hours(1)).expect("a list").len(), 3);
+    for what in [Written::New, Written::Known, Written::Known] {
+        for uid in &uids {
+            let adopted = near.adopt(told(&far, uid)).expect("it is kept");
+            assert_eq!((adopted.uid, adopted.what), (uid.clone(), what));
+        }
+    }
+    let entries = near.list().expect("a list").entries;
+    let read: Vec<bool> = uids
+        .iter()
+        .map(|uid| entries.iter().any(|one| one.uid == *uid && one.is_read))
+        .collect();
+    assert_eq!((entries.len(), read), (3, vec![true, false, false]));
+    // Seen here before it was told from there, it is that one.
+    let (_other, other) = store();
+    put(&other, record(418, 3));
+    other.adopt(told(&far, &uids[0])).expect("it is kept");
+    assert_eq!(other.list().expect("a list").entries.len(), 1);
+}
+
+#[test]
+fn what_is_no_incident_is_not_taken_over() {
+    let (_home, near) = store();
+    for (uid, record) in [
+        ("../../.ssh/rc", serde_json::json!({"schema": 1})),
+        ("01kq3v7-x2c9", serde_json::json!([1])),
+        ("01kq3v7-x2c9", serde_json::json!({"schema": 99})),
+    ] {
+        let kept = Kept {
+            uid: uid.into(),
+            is_read: false,
+            record,
+        };
+        let why = near.adopt(kept).expect_err("it is refused").to_string();
+        assert!(why.starts_with(&format!("the incident {uid} of another host is left out: ")));
+    }
+    assert!(near.list().expect("a list").entries.is_empty());
+}

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::counters::Counters;
 use super::greeting::{NoAgent, Speaker, greeted, last_words};
-use super::incoming::Incoming;
+use super::incoming::{Incoming, Said};
 use super::orders::Orders;
 use super::reduced;
+use super::shelf::Wanted;
+use super::slumber::slept;
 use super::ssh::{Shared, agent, nvidia_smi};
 use super::target::Target;
 use super::told::Told;
@@ -35,6 +38,10 @@ const A_WHILE: Duration = Duration::from_secs(2);
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(30);
 /// How often the clock is looked at.
 const TICK: Duration = Duration::from_millis(500);
+/// Whoever slept for longer comes back to dead connections.
+const NAP: Duration = Duration::from_secs(5);
+/// How long the end of a shared connection may take.
+const HANG_UP: Duration = Duration::from_secs(2);
 /// A host among a hundred has not much more to say at once.
 const BUFFER: usize = 16 << 10;
 /// Of what a command complains, the end.
@@ -53,6 +60,28 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// A shared connection that is dead would only find out in a quarter of a minute, and hold up the next until then.
+    fn hang_up(&self) {
+        let (Target::Ssh(ssh), Some(shared)) = (&self.target, &self.shared) else {
+            return;
+        };
+        let mut command = ssh.hang_up(shared);
+        let null = || Stdio::null();
+        command.stdin(null()).stdout(null()).stderr(null());
+        let Ok(mut child) = command.spawn() else {
+            return;
+        };
+        let end = Instant::now() + HANG_UP;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > end {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// With `is_reduced` a gputop there is left alone.
     fn command(&self, is_reduced: bool) -> Command {
         let mut arguments = String::new();
@@ -103,6 +132,17 @@ pub fn end_all() {
 /// # Errors
 /// When the system gives no threads.
 pub fn start(connection: Connection) -> io::Result<Source> {
+    start_with(connection, slept)
+}
+
+/// The same where `slept` tells how long this machine has slept so far.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(
+    connection: Connection,
+    slept: impl Fn() -> Duration + Send + 'static,
+) -> io::Result<Source> {
     let (feed, requests, source) = stream();
     let far = Arc::new(Far {
         feed,
@@ -110,13 +150,13 @@ pub fn start(connection: Connection) -> io::Result<Source> {
         interval: connection.interval,
         target: connection.target.clone(),
         state: Mutex::default(),
-        ended: Condvar::new(),
+        changed: Condvar::new(),
     });
     far.orders.ask(Request::Interval(connection.interval));
     let reader = Arc::clone(&far);
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
     thread("far").spawn(move || reader.connect_for_ever(&connection))?;
-    thread("far orders").spawn(move || far.pass_on(&requests))?;
+    thread("far orders").spawn(move || far.pass_on(&requests, &slept))?;
     Ok(source)
 }
 
@@ -126,8 +166,8 @@ struct Far {
     interval: Millis,
     target: Target,
     state: Mutex<State>,
-    /// The reader of the source is gone.
-    ended: Condvar,
+    /// The reader of the source is gone, or the next connection is wanted now.
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -139,12 +179,35 @@ struct State {
     other: Option<String>,
     is_silent: bool,
     has_ended: bool,
+    /// The next connection is not waited for.
+    is_hurried: bool,
+    /// The one there was is dead, also where it does not know.
+    is_dead: bool,
+}
+
+/// What was heard on all connections: nothing of it is told twice.
+#[derive(Default)]
+struct Known {
+    told: Told,
+    stored: Wanted,
+    counters: Counters,
+}
+
+/// Why nobody waits for the next connection any more.
+enum Waited {
+    LongEnough,
+    /// Somebody wants it now.
+    UntilAsked,
+    /// The source's reader is gone.
+    ForNobody,
 }
 
 /// How a connection went.
 struct Went {
     why: String,
     frames: u64,
+    /// Somebody has to answer something.
+    asks: bool,
 }
 
 impl Far {
@@ -164,11 +227,14 @@ impl Far {
 
     fn connect_for_ever(&self, connection: &Connection) {
         let (mut pause, mut lost) = (FIRST_PAUSE, None);
-        let mut told = Told::default();
+        let mut known = Known::default();
         self.feed.push(Update::Link(Link::Connecting));
         loop {
+            if std::mem::take(&mut self.state().is_dead) {
+                connection.hang_up();
+            }
             let had_other = self.state().other.is_some();
-            let went = self.connect(connection, &mut told);
+            let went = self.connect(connection, &mut known);
             if !had_other && self.is_reduced() {
                 continue;
             }
@@ -178,45 +244,58 @@ impl Far {
             if went.frames > 0 || lost.is_none() {
                 lost = Some(Instant::now());
             }
-            if self.wait(jittered(pause), lost, &went.why) {
-                return;
+            if went.asks {
+                // Who knocks often without a key is locked out.
+                pause = LONGEST_PAUSE;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            match self.wait(jittered(pause), lost, &went) {
+                Waited::ForNobody => return,
+                Waited::LongEnough => pause = (pause * 2).min(LONGEST_PAUSE),
+                Waited::UntilAsked => pause = FIRST_PAUSE,
+            }
         }
     }
 
-    /// Waits, telling each second for how much longer; true when the source's reader is gone.
-    fn wait(&self, pause: Duration, lost: Option<Instant>, why: &str) -> bool {
+    /// Waits, telling each second for how much longer.
+    fn wait(&self, pause: Duration, lost: Option<Instant>, went: &Went) -> Waited {
         let until = Instant::now() + pause;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             self.feed.push(Update::Link(Link::Lost {
                 since: millis(lost.map_or(Duration::ZERO, |lost| lost.elapsed())),
-                why: why.to_owned(),
+                why: went.why.clone(),
                 again_in: millis(left),
+                asks: went.asks,
             }));
             if left.is_zero() {
-                return false;
+                return Waited::LongEnough;
             }
             let step = left.min(Duration::from_secs(1));
-            let has_ended = |state: &mut State| !state.has_ended;
-            let waited = self.ended.wait_timeout_while(self.state(), step, has_ended);
-            let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let goes_on = |state: &mut State| !state.has_ended && !state.is_hurried;
+            let waited = self.changed.wait_timeout_while(self.state(), step, goes_on);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if state.has_ended {
-                return true;
+                return Waited::ForNobody;
+            }
+            if std::mem::take(&mut state.is_hurried) {
+                return Waited::UntilAsked;
             }
         }
     }
 
     /// From start to end.
-    fn connect(&self, connection: &Connection, told: &mut Told) -> Went {
+    fn connect(&self, connection: &Connection, known: &mut Known) -> Went {
         let mut command = connection.command(self.is_reduced());
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
                 let why = format!("`{program}` cannot be started: {error}");
-                return Went { why, frames: 0 };
+                return Went {
+                    why,
+                    frames: 0,
+                    asks: false,
+                };
             }
         };
         let group = Pid::from_raw(child.id().cast_signed());
@@ -224,6 +303,7 @@ impl Far {
         let has_ended = {
             let mut state = self.state();
             (state.group, state.heard) = (Some(group), Some(Instant::now()));
+            state.is_hurried = false;
             state.has_ended
         };
         if let Some(stdin) = child.stdin.take().filter(|_| !has_ended) {
@@ -231,7 +311,7 @@ impl Far {
         }
         let complaints = child.stderr.take().map(Complaints::of);
         let mut frames = 0;
-        let broken = self.read(&mut child, told, &mut frames);
+        let broken = self.read(&mut child, known, &mut frames);
         self.orders.disconnect();
         // Whatever is left of it; its number is its own until it is waited for.
         let _ = killpg(group, Signal::SIGTERM);
@@ -239,14 +319,16 @@ impl Far {
         self.state().group = None;
         let status = child.wait().ok();
         let complaint = complaints.map_or_else(Vec::new, Complaints::so_far);
+        let is_ssh = matches!(connection.target, Target::Ssh(_));
         Went {
+            asks: is_ssh && broken.is_none() && is_question(&complaint),
             why: broken.unwrap_or_else(|| ended_words(status, &complaint)),
             frames,
         }
     }
 
     /// To the end of what it says; why it was ended, where it was us.
-    fn read(&self, child: &mut Child, told: &mut Told, frames: &mut u64) -> Option<String> {
+    fn read(&self, child: &mut Child, known: &mut Known, frames: &mut u64) -> Option<String> {
         let mut from = BufReader::with_capacity(BUFFER, child.stdout.take()?);
         match greeted(&mut from) {
             Ok(Ok(Speaker::Agent)) => {}
@@ -266,22 +348,42 @@ impl Far {
             _ => return None,
         }
         self.orders.repeat();
+        known.stored.connect();
         let mut incoming = Incoming::new(from).ok()?;
         let mut is_up = false;
         loop {
-            let update = match incoming.next() {
-                Ok(update) => update?,
+            let said = match incoming.next() {
+                Ok(said) => said?,
                 Err(error) => return Some(error.to_string()),
             };
             self.hear(&mut is_up);
-            if matches!(&update, Update::Event(event) if !told.is_new(event)) {
-                continue;
-            }
-            let is_frame = matches!(update, Update::Frame(_));
-            self.feed.push(update);
-            if is_frame {
-                *frames += 1;
-                self.orders.arrived(*frames);
+            match said {
+                Said::Shelf(list) => {
+                    let next = known.stored.take_list(list);
+                    next.into_iter().for_each(|uid| self.orders.want(uid));
+                }
+                Said::Update(Update::Event(event)) if !known.told.is_new(&event) => {}
+                Said::Update(Update::Kept(kept)) => {
+                    let (is_wanted, next) = known.stored.take(&kept);
+                    next.into_iter().for_each(|uid| self.orders.want(uid));
+                    if is_wanted {
+                        self.feed.push(Update::Kept(kept));
+                    }
+                }
+                Said::Update(Update::Frame(frame)) => {
+                    let missed = known.counters.frame(&frame);
+                    self.feed.push(Update::Frame(frame));
+                    let missed = missed.into_iter().map(Update::Event);
+                    missed.for_each(|event| self.feed.push(event));
+                    *frames += 1;
+                    self.orders.arrived(*frames);
+                }
+                Said::Update(update) => {
+                    if let Update::Hello(hello) = &update {
+                        known.counters.hello(hello);
+                    }
+                    self.feed.push(update);
+                }
             }
         }
     }
@@ -310,10 +412,14 @@ impl Far {
         })
     }
 
-    /// Requests to the far side, until the source's reader is gone; a far side that is silent is ended.
-    fn pass_on(&self, requests: &Receiver<Request>) {
+    /// Requests to the far side, until the source's reader is gone; a far side that is silent is ended, and one that was
+    /// left alone by a machine that slept.
+    fn pass_on(&self, requests: &Receiver<Request>, slept: &dyn Fn() -> Duration) {
+        let (mut looked, mut before) = (Instant::now(), slept());
         loop {
-            match requests.recv_timeout(TICK) {
+            let left = TICK.saturating_sub(looked.elapsed());
+            match requests.recv_timeout(left) {
+                Ok(Request::Connect) => self.hurry(),
                 Ok(request) => {
                     if self.orders.is_plain() {
                         let answer = reduced::refused(&request, self.untold());
@@ -321,14 +427,40 @@ impl Far {
                     }
                     self.orders.ask(request);
                 }
-                Err(RecvTimeoutError::Timeout) => self.look_at_the_clock(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if looked.elapsed() >= TICK {
+                looked = Instant::now();
+                self.look_at_the_clock();
+                let now = slept();
+                if now.saturating_sub(before) > NAP {
+                    self.wake();
+                }
+                before = now;
             }
         }
         let mut state = self.state();
         state.has_ended = true;
         state.end();
-        self.ended.notify_all();
+        self.changed.notify_all();
+    }
+
+    /// Whoever waits for the next connection waits no more.
+    fn hurry(&self) {
+        let mut state = self.state();
+        if state.group.is_none() {
+            state.is_hurried = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// This machine has slept.
+    fn wake(&self) {
+        let mut state = self.state();
+        (state.is_hurried, state.is_dead) = (true, true);
+        state.end();
+        self.changed.notify_all();
     }
 
     fn look_at_the_clock(&self) {
@@ -403,6 +535,18 @@ impl Complaints {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *kept)
     }
+}
+
+/// Whether ssh says that it would have had to ask.
+fn is_question(complaint: &[u8]) -> bool {
+    const WORDS: [&str; 3] = [
+        "Permission denied (",
+        "Host key verification failed",
+        "Too many authentication failures",
+    ];
+    WORDS
+        .iter()
+        .any(|words| memchr::memmem::find(complaint, words.as_bytes()).is_some())
 }
 
 fn ended_words(status: Option<ExitStatus>, complaint: &[u8]) -> String {

@@ -6,12 +6,21 @@ use std::sync::Arc;
 use zstd::stream::read::Decoder;
 
 use super::protocol::{MOST_LINE, WINDOW_LOG};
+use crate::model::kept::OnShelf;
 use crate::model::pool::FailureMap;
 use crate::model::text::harmless_json;
 use crate::source::Update;
 use crate::source::wire::Line;
 
-/// The updates behind the greeting.
+/// What a line says. One at a time, on its way.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Said {
+    Update(Update),
+    /// What the incident store there holds.
+    Shelf(Vec<OnShelf>),
+}
+
+/// What is said behind the greeting.
 pub(super) struct Incoming<R: BufRead> {
     text: BufReader<Decoder<'static, R>>,
     line: Vec<u8>,
@@ -38,8 +47,8 @@ impl<R: BufRead> Incoming<R> {
         })
     }
 
-    /// The next update; `None` at the end. Lines of kinds that this version does not know are passed over.
-    pub(super) fn next(&mut self) -> Result<Option<Update>, Broken> {
+    /// What comes next; `None` at the end. Lines of kinds that this version does not know are passed over.
+    pub(super) fn next(&mut self) -> Result<Option<Said>, Broken> {
         loop {
             self.line.clear();
             let read = (&mut self.text)
@@ -58,14 +67,14 @@ impl<R: BufRead> Incoming<R> {
                 };
             }
             let text = harmless_json(&self.line);
-            match serde_json::from_slice::<Line>(&text).map(update) {
-                Ok(Some(Update::Hello(hello))) => {
+            match serde_json::from_slice::<Line>(&text).map(said) {
+                Ok(Some(Said::Update(Update::Hello(hello)))) => {
                     if let Some(needs) = hello.requires.first() {
                         return Err(Broken::Needs(needs.chars().take(60).collect()));
                     }
-                    return Ok(Some(Update::Hello(hello)));
+                    return Ok(Some(Said::Update(Update::Hello(hello))));
                 }
-                Ok(Some(update)) => return Ok(Some(update)),
+                Ok(Some(said)) => return Ok(Some(said)),
                 Ok(None) => {}
                 Err(error) => tracing::warn!("a line of the far side is left out: {error}"),
             }
@@ -73,10 +82,17 @@ impl<R: BufRead> Incoming<R> {
     }
 }
 
-fn update(line: Line) -> Option<Update> {
+fn said(mut line: Line) -> Option<Said> {
     if line.from != 0 {
         return None;
     }
+    let shelf = line.reply.as_mut().and_then(|reply| reply.shelf.take());
+    shelf
+        .map(Said::Shelf)
+        .or_else(|| update(line).map(Said::Update))
+}
+
+fn update(line: Line) -> Option<Update> {
     if let Some(hello) = line.hello {
         Some(Update::Hello(Arc::new(hello)))
     } else if let Some(frame) = line.frame {

@@ -15,16 +15,20 @@
 //! it names anything on this host. Its agent ends when its input does.
 
 mod command;
+mod counters;
 mod greeting;
 mod incoming;
 mod orders;
 pub mod protocol;
 mod reduced;
 pub mod serve;
+mod shelf;
+mod slumber;
 pub mod slurm;
 pub mod ssh;
 mod target;
 mod told;
 
-pub use command::{Connection, end_all, start};
+pub use command::{Connection, end_all, start, start_with};
+pub use shelf::MOST_ON_SHELF;
 pub use target::{Target, TargetError};

@@ -46,7 +46,7 @@ impl Orders {
         again.into_iter().flatten().for_each(|request| {
             state.write(&Order {
                 request: Some(request),
-                frames: None,
+                ..Order::default()
             });
         });
     }
@@ -64,7 +64,15 @@ impl Orders {
         }
         state.write(&Order {
             request: Some(request),
-            frames: None,
+            ..Order::default()
+        });
+    }
+
+    /// One of the incidents that were listed is wanted.
+    pub(super) fn want(&self, incident: String) {
+        self.state().write(&Order {
+            incident: Some(incident),
+            ..Order::default()
         });
     }
 
@@ -90,8 +98,8 @@ impl Orders {
     /// So many frames have arrived.
     pub(super) fn arrived(&self, frames: u64) {
         self.state().write(&Order {
-            request: None,
             frames: Some(frames),
+            ..Order::default()
         });
     }
 }

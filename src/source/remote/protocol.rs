@@ -35,6 +35,9 @@ pub struct Order {
     /// Frames that have arrived since the connection began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<u64>,
+    /// The name of one of the incidents that were listed, to be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incident: Option<String>,
 }
 
 /// The greeting of this version.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
@@ -21,6 +22,23 @@ use crate::source::{Request, Update};
 /// As recordings.
 const LEVEL: i32 = 3;
 
+/// The incident store of this host, which somebody else reads: what is asked of it by name, and what it tells.
+pub struct Shelf {
+    pub asked: mpsc::Sender<String>,
+    pub told: UnboundedReceiver<Reply>,
+}
+
+/// What the store tells next; never where there is none.
+async fn told(store: &mut Option<UnboundedReceiver<Reply>>) -> Reply {
+    if let Some(told) = store {
+        if let Some(reply) = told.recv().await {
+            return reply;
+        }
+        *store = None;
+    }
+    std::future::pending().await
+}
+
 /// What has arrived there.
 #[derive(Debug, Default)]
 struct Arrived {
@@ -28,23 +46,25 @@ struct Arrived {
     grew: Notify,
 }
 
-/// Writes all that `source` says to `output`, until that is closed or the source ends; obeys `input`, and calls `at_end`
+/// Writes all that `source` says, and `shelf`, to `output`, until that is closed or the source ends; obeys `input`, and calls `at_end`
 /// when it ends, from a thread of its own.
 ///
 /// # Errors
 /// When nothing can be written, or no thread can be had.
 pub async fn serve(
     mut source: Source,
+    shelf: Option<Shelf>,
     input: impl BufRead + Send + 'static,
     mut output: impl Write,
     at_end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     let arrived = Arc::new(Arrived::default());
-    let (requests, told) = (source.requests(), Arc::clone(&arrived));
+    let (asked, mut stored) = shelf.map(|shelf| (shelf.asked, shelf.told)).unzip();
+    let (requests, heard) = (source.requests(), Arc::clone(&arrived));
     std::thread::Builder::new()
         .name("orders".into())
         .spawn(move || {
-            obey(input, &requests, &told);
+            obey(input, &requests, asked.as_ref(), &heard);
             at_end();
         })?;
     output.write_all(greeting().as_bytes())?;
@@ -58,6 +78,11 @@ pub async fn serve(
                 update => update,
             },
             () = arrived.grew.notified() => None,
+            reply = told(&mut stored) => {
+                output.line(&of(reply))?;
+                output.flush()?;
+                continue;
+            }
         };
         let mut wrote = false;
         let more = std::iter::from_fn(|| source.try_next());
@@ -161,15 +186,24 @@ fn line(update: Update) -> io::Result<Option<Line>> {
             failed_since: Some(failed.since),
             ..empty
         }),
-        update => Reply::of(update).map(|reply| Line {
-            reply: Some(Box::new(reply)),
-            ..empty
-        }),
+        update => Reply::of(update).map(of),
     })
 }
 
+fn of(reply: Reply) -> Line {
+    Line {
+        reply: Some(Box::new(reply)),
+        ..Line::default()
+    }
+}
+
 /// Until the input ends. Orders of kinds that this version does not know are passed over.
-fn obey(mut input: impl BufRead, requests: &mpsc::Sender<Request>, arrived: &Arrived) {
+fn obey(
+    mut input: impl BufRead,
+    requests: &mpsc::Sender<Request>,
+    asked: Option<&mpsc::Sender<String>>,
+    arrived: &Arrived,
+) {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -186,6 +220,9 @@ fn obey(mut input: impl BufRead, requests: &mpsc::Sender<Request>, arrived: &Arr
         }
         if let Some(request) = order.request {
             let _ = requests.send(request);
+        }
+        if let (Some(incident), Some(asked)) = (order.incident, asked) {
+            let _ = asked.send(incident);
         }
     }
 }

@@ -40,6 +40,15 @@ impl Ssh {
         self.command(shared, &["BatchMode=yes"], remote)
     }
 
+    /// Ends the connection that is shared, which may not know that it is dead.
+    pub(super) fn hang_up(&self, shared: &Shared) -> Command {
+        let mut command = Command::new("ssh");
+        command.args(["-O", "exit", "-o"]);
+        command.arg(format!("ControlPath={}", shared.socket.display()));
+        self.end(&mut command);
+        command
+    }
+
     /// What ssh would do for this host, by its configuration.
     pub fn configuration(&self) -> Command {
         let mut command = Command::new("ssh");

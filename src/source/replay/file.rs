@@ -10,7 +10,7 @@ use super::contents::Contents;
 use super::lines::{Broken, Lines};
 use super::walk;
 use crate::model::host::Hello;
-use crate::model::units::Mono;
+use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MOST_INDEX_BYTES, MOST_NOTE_BYTES,
     Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
@@ -36,6 +36,14 @@ pub enum OpenError {
         version: String,
         needs: String,
     },
+}
+
+/// When a frame was made.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct Stamp {
+    time: UnixMillis,
+    mono: Mono,
 }
 
 /// A recording that can be played: its minutes are known, none of them is read yet.
@@ -70,6 +78,28 @@ impl Recording {
         let start = self.minutes.first().map_or(Mono(0), |m| m.start);
         let end = self.minutes.iter().map(|m| m.end).max();
         (start, end.unwrap_or(start))
+    }
+
+    /// What the clock of the moments in it lacks to the wall's, in milliseconds, by its first frame; `None` where none can
+    /// be read.
+    pub(super) fn wall_offset(&self) -> Option<i64> {
+        let minutes = self.minutes.iter().filter(|minute| minute.frames > 0);
+        minutes
+            .filter_map(|minute| self.first_stamp(minute))
+            .find_map(|stamp| stamp.time.0.checked_sub(i64::try_from(stamp.mono.0).ok()?))
+    }
+
+    fn first_stamp(&self, minute: &Minute) -> Option<Stamp> {
+        let mut lines = self.lines(minute).ok()?;
+        loop {
+            let line = serde_json::from_slice::<Line<Stamp>>(lines.next().ok()??).ok();
+            let stamp = line
+                .filter(|line| line.from == 0)
+                .and_then(|line| line.frame);
+            if stamp.is_some() {
+                return stamp;
+            }
+        }
     }
 
     fn new(contents: Contents, name: String) -> Result<Self, OpenError> {

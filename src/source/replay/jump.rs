@@ -80,13 +80,13 @@ impl Player {
                 }
                 Request::Play(play) => target = self.obey_play(play, target),
                 Request::Map(wanted) => map = wanted,
-                Request::Focus(_) | Request::Interval(_) => {}
+                Request::Focus(_) | Request::Interval(_) | Request::Connect => {}
             }
         }
         self.want_map(map);
         match target {
             Some(target) => self.go(target),
-            None => self.feed.push(self.position()),
+            None => self.tell_position(),
         }
     }
 
@@ -163,7 +163,7 @@ impl Player {
             Some(steps) if steps > 0 && !matches!(self.reader.ahead(), Ahead::End) => {
                 self.owed = steps;
             }
-            Some(_) => self.feed.push(self.position()),
+            Some(_) => self.tell_position(),
             None => self.jump(target),
         }
     }
@@ -195,7 +195,7 @@ impl Player {
         }
     }
 
-    fn jump_into_minute(&mut self, target: Target) {
+    pub fn jump_into_minute(&mut self, target: Target) {
         let (minute, until) = target.resolve(&self.reader.recording);
         self.feed_past(minute);
         self.reader.seek(minute);
@@ -237,7 +237,7 @@ impl Player {
         self.feed_old(events);
     }
 
-    fn feed_more(&mut self, before: Mono) {
+    pub fn feed_more(&mut self, before: Mono) {
         let minutes = self.minutes_before(before);
         let oldest = self.reader.recording.minutes.get(minutes.clone());
         let oldest = oldest.and_then(|minutes| minutes.first());

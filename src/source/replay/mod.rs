@@ -9,6 +9,7 @@
 mod ahead;
 mod contents;
 mod file;
+mod group;
 mod jump;
 mod lines;
 mod maps;
@@ -17,6 +18,7 @@ mod target;
 mod walk;
 
 pub use file::{OpenError, Recording};
+pub use group::play_all;
 
 use self::player::Player;
 use super::stream::{Source, stream};
@@ -44,11 +46,13 @@ impl Default for Options {
 /// Plays on a thread of its own until the reader is gone. A machine that gives no thread ends the stream at once.
 pub fn play(recording: Recording, options: Options) -> Source {
     let (feed, requests, source) = stream();
-    let spawned = std::thread::Builder::new()
-        .name("replay".into())
-        .spawn(move || Player::new(recording, feed, options).run(&requests));
-    if let Err(error) = spawned {
+    spawn(move || Player::new(recording, feed, options).run(&requests));
+    source
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name("replay".into());
+    if let Err(error) = thread.spawn(work) {
         tracing::error!("no thread to play the recording: {error}");
     }
-    source
 }

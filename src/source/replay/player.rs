@@ -21,6 +21,8 @@ pub(super) struct Player {
     pub speed: f32,
     pub paused: bool,
     repeat: bool,
+    /// Somebody else has the clock, and says where it stands.
+    is_led: bool,
     pub shown: Option<Shown>,
     /// So many frames are to be shown at once, paused or not: steps, or the one after a jump into damage.
     pub owed: u64,
@@ -33,6 +35,8 @@ pub(super) struct Player {
 pub(super) struct Shown {
     pub place: Place,
     pub mono: Mono,
+    /// As it was asked for between frames.
+    pub interval: Millis,
     /// When it was due, not when it was sent, so that delays do not add up.
     pub due: Instant,
 }
@@ -45,9 +49,18 @@ impl Player {
             speed: sane(options.speed),
             paused: options.paused,
             repeat: options.repeat,
+            is_led: false,
             shown: None,
             owed: 0,
             has_map: false,
+        }
+    }
+
+    /// One of several, which does nothing by itself.
+    pub fn led(recording: Recording, feed: Feed) -> Self {
+        Self {
+            is_led: true,
+            ..Self::new(recording, feed, Options::default())
         }
     }
 
@@ -67,7 +80,7 @@ impl Player {
         }
     }
 
-    fn greet(&self) {
+    pub fn greet(&self) {
         let hello = self.reader.recording.hello();
         self.feed.push(Update::Hello(Arc::new(hello.clone())));
         if hello.schema > SCHEMA {
@@ -97,8 +110,7 @@ impl Player {
     }
 
     fn lasting(&self, gap: Millis) -> Duration {
-        let gap = Duration::from_millis(gap.0.min(LONGEST_GAP.0));
-        gap.div_f32(self.speed)
+        lasting(gap, self.speed)
     }
 
     /// Does what is due: reads ahead, shows the next frame, or starts over.
@@ -111,14 +123,14 @@ impl Player {
     }
 
     /// Reads the next frame, at most to the end of one minute, so that a damaged file cannot keep it from listening.
-    fn look_ahead(&mut self) {
+    pub fn look_ahead(&mut self) {
         self.reader.look();
         self.tell_notices();
         if self.reader.holds_many_events() {
             self.feed_events();
         }
         if self.came_to_the_end() {
-            self.feed.push(self.position());
+            self.tell_position();
         }
     }
 
@@ -157,6 +169,7 @@ impl Player {
         self.shown = Some(Shown {
             place,
             mono: frame.mono,
+            interval: frame.interval,
             due,
         });
     }
@@ -169,10 +182,16 @@ impl Player {
         }
         self.came_to_the_end();
         self.answer_map();
-        self.feed.push(self.position());
+        self.tell_position();
     }
 
-    pub fn position(&self) -> Update {
+    pub fn tell_position(&self) {
+        if !self.is_led {
+            self.feed.push(self.position());
+        }
+    }
+
+    fn position(&self) -> Update {
         let (start, end) = self.reader.recording.span();
         Update::Position(Position {
             start,
@@ -197,6 +216,12 @@ impl Player {
             self.feed.push(Update::Notice(notice));
         }
     }
+}
+
+/// How long a hole in the recording is waited for.
+pub(super) fn lasting(gap: Millis, speed: f32) -> Duration {
+    let gap = Duration::from_millis(gap.0.min(LONGEST_GAP.0));
+    gap.div_f32(speed)
 }
 
 /// Within what the keys offer; also for a number that is none.

@@ -107,6 +107,11 @@ impl FleetRow {
         }
     }
 
+    /// Whether its link is lost.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.link, Some(Link::Lost { .. }))
+    }
+
     fn share(&self) -> Option<f64> {
         let (used, total) = (self.used?.0, self.total?.0);
         #[allow(clippy::cast_precision_loss)]
@@ -259,7 +264,10 @@ fn note(row: &FleetRow, _: &Theme) -> Cell {
         (Some((severity, headline, count)), _) => {
             Cell::new(format!("{headline} +{}", count - 1), role(*severity))
         }
-        (None, Some(Link::Lost { why, .. })) => Cell::new(why.clone(), Role::Bad),
+        (None, Some(Link::Lost { why, asks, .. })) => {
+            let asks = if *asks { "needs an answer: " } else { "" };
+            Cell::new(format!("{asks}{why}"), Role::Bad)
+        }
         (None, _) => Cell::text(""),
     }
 }
@@ -364,7 +372,7 @@ impl Screen for FleetScreen {
         let page = usize::from(table.height.saturating_sub(1));
         self.page.set(page);
         let cell = |column: &Column<FleetRow>, (_, row): &(usize, &FleetRow)| {
-            let is_old = matches!(row.link, Some(Link::Lost { .. }));
+            let is_old = row.is_lost();
             (column.cell)(row, &app.theme).quiet(is_old)
         };
         let view = self.view(&rows, page);
@@ -446,6 +454,7 @@ impl Screen for FleetScreen {
     fn footer(&self) -> &'static [Action] {
         &[
             Action::Open,
+            Action::Connect,
             Action::Why,
             Action::Filter,
             Action::Sort,
@@ -463,10 +472,14 @@ impl FleetScreen {
     fn go(&mut self, action: Action, app: &App) -> Step {
         let rows = self.rows(app);
         let cursor = self.cursor(&rows);
-        if action == Action::Open {
-            return rows
-                .get(cursor)
-                .map_or(Step::Stay, |(host, _)| Step::Host(*host));
+        let step: Option<fn(usize) -> Step> = match action {
+            Action::Open => Some(Step::Host),
+            Action::Connect => Some(Step::Connect),
+            _ => None,
+        };
+        if let Some(step) = step {
+            let host = rows.get(cursor);
+            return host.map_or(Step::Stay, |(host, _)| step(*host));
         }
         let Some(to) = moved(cursor, rows.len(), self.page.get(), action) else {
             return Step::Ignored;

@@ -58,18 +58,27 @@ fn rows(app: &App) -> Vec<&Known> {
     app.incidents.newest_first().collect()
 }
 
+const HOST: &str = "HOST";
+
 const COLUMNS: &[Column<Known>] = &[
     Column::left("", 1, 0, unread, "Whether nobody has read it."),
     Column::left("WHEN", 11, 1, when, "By this machine's clock."),
-    Column::left("SEVERITY", 8, 3, severity_cell, "How grave it was."),
+    Column::left(
+        HOST,
+        10,
+        3,
+        host,
+        "Where it happened; shown where there are several.",
+    ),
+    Column::left("SEVERITY", 8, 4, severity_cell, "How grave it was."),
     Column::left("HEADLINE", 20, 2, headline, "What happened."),
-    Column::left("PROCESS", 14, 4, process, "The program and its PID."),
+    Column::left("PROCESS", 14, 5, process, "The program and its PID."),
     Column {
         align: Align::Rest,
         ..Column::left(
             "IN A SENTENCE",
             13,
-            5,
+            6,
             title,
             "What happened, with its figures.",
         )
@@ -85,6 +94,24 @@ fn when(known: &Known, theme: &Theme) -> Cell {
         Some(time) => Cell::text(theme.clock(time, "%m-%d %H:%M")),
         None => Cell::absent(theme),
     }
+}
+
+fn host(known: &Known, theme: &Theme) -> Cell {
+    let host = known.incident.host.clone();
+    host.map_or_else(|| Cell::absent(theme), Cell::text)
+}
+
+/// The host's name says nothing where all are of the same.
+fn hidden(rows: &[&Known]) -> Hidden {
+    let mut hidden = Hidden::default();
+    let mut hosts = rows.iter().map(|known| &known.incident.host);
+    let first = hosts.next();
+    if hosts.all(|host| Some(host) == first) {
+        let is_host = |column: &Column<Known>| column.title == HOST;
+        let at = COLUMNS.iter().position(is_host);
+        at.into_iter().for_each(|at| hidden.hide(at));
+    }
+    hidden
 }
 
 fn severity_cell(known: &Known, _: &Theme) -> Cell {
@@ -123,7 +150,7 @@ impl Screen for IncidentList {
             sorted: None,
             descending: false,
             late: &[],
-            hidden: Hidden::default(),
+            hidden: hidden(&rows),
         };
         let cell = |column: &Column<Known>, known: &&Known| (column.cell)(known, &app.theme);
         draw(COLUMNS, &rows, cell, &view, area, buffer, &app.theme);

@@ -124,6 +124,8 @@ pub enum Step {
     Fold(String),
     /// Show the host of this number.
     Host(usize),
+    /// Connect to the host of this number.
+    Connect(usize),
     /// Explain it; who asks looks at it.
     Explain(Arc<Incident>),
     /// Send it to the clipboard.

@@ -35,7 +35,9 @@ pub(in super::super) fn refused(request: &Request, why: Missing) -> Option<Updat
             reason: Some(why.to_string()),
             ..Probe::default()
         })),
-        Request::Focus(_) | Request::Interval(_) | Request::Play(_) => return None,
+        Request::Focus(_) | Request::Interval(_) | Request::Connect | Request::Play(_) => {
+            return None;
+        }
     })
 }
 

@@ -1,0 +1,132 @@
+//! What is still to be heard of the far side's incident store: it tells a list, and each that is new is asked for, one at a
+//! time, so that a hundred of them hold up no frame.
+
+use std::collections::VecDeque;
+
+use crate::model::kept::{Kept, OnShelf};
+
+/// Of a list no more is read.
+pub const MOST_ON_SHELF: usize = 64;
+/// A far side is asked for no more while it is watched, whatever it lists: more would push out of the store here what is
+/// this user's.
+const MOST_ASKED: usize = 256;
+
+/// One for as long as a host is watched, over all its connections.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    /// Of the newest list those that were told.
+    told: Vec<OnShelf>,
+    waiting: VecDeque<OnShelf>,
+    asked: Option<OnShelf>,
+    count: usize,
+}
+
+impl Wanted {
+    /// There is another connection: what was asked for will not come.
+    pub(super) fn connect(&mut self) {
+        self.asked = None;
+        self.waiting.clear();
+    }
+
+    /// What to ask for now.
+    pub(super) fn take_list(&mut self, mut list: Vec<OnShelf>) -> Option<String> {
+        list.truncate(MOST_ON_SHELF);
+        let is_same = |one: &OnShelf, other: &OnShelf| {
+            one.uid == other.uid && (one.modified, one.bytes) == (other.modified, other.bytes)
+        };
+        self.told
+            .retain(|told| list.iter().any(|listed| is_same(listed, told)));
+        let known = || self.told.iter().chain(&self.asked);
+        list.retain(|listed| !known().any(|known| is_same(known, listed)));
+        self.waiting = list.into();
+        match self.asked {
+            Some(_) => None,
+            None => self.next(),
+        }
+    }
+
+    /// Whether it is what was asked for, and what to ask for now.
+    pub(super) fn take(&mut self, kept: &Kept) -> (bool, Option<String>) {
+        let Some(asked) = self.asked.take_if(|asked| asked.uid == kept.uid) else {
+            return (false, None);
+        };
+        self.told.push(asked);
+        (!kept.record.is_null(), self.next())
+    }
+
+    fn next(&mut self) -> Option<String> {
+        if self.count == MOST_ASKED {
+            return None;
+        }
+        self.asked = self.waiting.pop_front();
+        let asked = self.asked.as_ref()?;
+        self.count += 1;
+        Some(asked.uid.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(uid: &str, modified: i64) -> OnShelf {
+        OnShelf {
+            uid: uid.into(),
+            modified,
+            ..OnShelf::default()
+        }
+    }
+
+    fn kept(uid: &str) -> Kept {
+        Kept {
+            uid: uid.into(),
+            record: serde_json::json!({}),
+            ..Kept::default()
+        }
+    }
+
+    fn asks(uid: &str) -> Option<String> {
+        Some(uid.to_owned())
+    }
+
+    #[test]
+    fn each_is_asked_for_once_and_again_where_it_was_revised() {
+        let mut wanted = Wanted::default();
+        let list = || vec![listed("a", 1), listed("b", 1)];
+        assert_eq!(wanted.take_list(list()), asks("a"));
+        assert_eq!(wanted.take_list(list()), None);
+        assert_eq!(wanted.take(&kept("b")), (false, None), "nobody asked");
+        assert_eq!(wanted.take(&kept("a")), (true, asks("b")));
+        assert_eq!(wanted.take(&kept("b")), (true, None));
+        assert_eq!(wanted.take(&kept("b")), (false, None));
+        assert_eq!(wanted.take_list(list()), None);
+        let revised = vec![listed("a", 1), listed("b", 2)];
+        assert_eq!(wanted.take_list(revised), asks("b"));
+    }
+
+    #[test]
+    fn what_a_lost_connection_did_not_tell_is_asked_for_on_the_next() {
+        let mut wanted = Wanted::default();
+        let list = || vec![listed("a", 1), listed("b", 1)];
+        assert_eq!(wanted.take_list(list()), asks("a"));
+        assert_eq!(wanted.take(&kept("a")), (true, asks("b")));
+        wanted.connect();
+        assert_eq!(wanted.take(&kept("b")), (false, None));
+        assert_eq!(wanted.take_list(list()), asks("b"));
+    }
+
+    #[test]
+    fn a_far_side_that_always_has_another_one_is_not_asked_for_ever() {
+        let mut wanted = Wanted::default();
+        let mut asked = 0;
+        for time in 0..1_000 {
+            let mut next = wanted.take_list(vec![listed("a", time), listed("b", time)]);
+            while let Some(uid) = next {
+                asked += 1;
+                next = wanted.take(&kept(&uid)).1;
+            }
+        }
+        assert_eq!(asked, MOST_ASKED);
+        assert!(wanted.told.len() <= MOST_ON_SHELF);
+    }
+}

@@ -1,0 +1,161 @@
+use super::*;
+use crate::model::frame::Frame;
+use crate::model::host::Hello;
+use crate::model::units::UnixMillis;
+use crate::source::record::Recorder;
+
+const DAY: i64 = 1_795_000_000_000;
+
+/// A host that booted at `boot` and was recorded for seconds of the day, once a second.
+fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
+    let mut recorder = Recorder::new(Vec::new(), &Hello::default()).expect("records");
+    for second in seconds {
+        let wall = DAY + i64::try_from(second).expect("small") * 1_000;
+        let frame = Frame {
+            seq: second,
+            time: UnixMillis(wall),
+            mono: Mono(u64::try_from(wall - boot).expect("after its boot")),
+            interval: Millis(1_000),
+            ..Frame::default()
+        };
+        recorder.frame(&frame).expect("records");
+    }
+    let bytes = recorder.finish().expect("records");
+    (
+        "a".into(),
+        Recording::from_bytes(bytes.into()).expect("opens"),
+    )
+}
+
+/// Two hosts of different boots; the second is recorded from the tenth second on, and longer.
+struct Two {
+    list: Source,
+    hosts: Vec<Source>,
+    shown: [Option<u64>; 2],
+    links: [Option<Link>; 2],
+    position: Position,
+}
+
+impl Two {
+    fn start(paused: bool) -> Self {
+        let options = Options {
+            paused,
+            ..Options::default()
+        };
+        let recordings = vec![
+            recording(DAY - 5_000_000, 0..60),
+            recording(DAY - 777, 10..120),
+        ];
+        let (list, hosts) = play_all(recordings, options).expect("plays");
+        Self {
+            list,
+            hosts,
+            shown: [None; 2],
+            links: [None, None],
+            position: Position::default(),
+        }
+    }
+
+    /// Until both stand at the list's moment, in seconds from the start, as a reader sees it.
+    fn until(&mut self, wanted: impl Fn(&Self) -> bool, what: &str) {
+        let started = Instant::now();
+        while !wanted(self) {
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "never: {what}; {:?} {:?} {:?}",
+                self.shown,
+                self.links,
+                self.position
+            );
+            while let Some(update) = self.list.try_next() {
+                if let Update::Position(position) = update {
+                    self.position = position;
+                }
+            }
+            for (at, host) in self.hosts.iter_mut().enumerate() {
+                while let Some(update) = host.try_next() {
+                    match update {
+                        Update::Frame(frame) => self.shown[at] = Some(frame.seq),
+                        Update::Jump { .. } => self.shown[at] = None,
+                        Update::Link(link) => self.links[at] = Some(link),
+                        _ => {}
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn until_shown(&mut self, seconds: u64, shown: [Option<u64>; 2]) {
+        let is_it = |two: &Self| two.shown == shown && two.position.now.0 == seconds * 1_000;
+        self.until(is_it, &format!("{shown:?} at {seconds}"));
+    }
+
+    fn ask(&self, who: Option<usize>, play: Play) {
+        let source = who.map_or(&self.list, |at| &self.hosts[at]);
+        source.send(Request::Play(play));
+    }
+}
+
+#[test]
+fn whoever_moves_moves_all_to_the_same_moment_of_the_wall() {
+    let mut two = Two::start(true);
+    two.until_shown(0, [Some(0), None]);
+    assert_eq!(two.links[1], Some(Link::Connecting), "it comes later");
+    assert_eq!(two.position.end.0, 119_000);
+    two.ask(None, Play::Skip(30_000));
+    two.until_shown(30, [Some(30), Some(30)]);
+    two.ask(Some(1), Play::Skip(-10_000));
+    two.until_shown(20, [Some(20), Some(20)]);
+    // By the clock of the host that asks.
+    two.ask(Some(1), Play::To(Mono(777 + 45_000)));
+    two.until_shown(45, [Some(45), Some(45)]);
+    two.ask(Some(0), Play::Step(1));
+    two.until(|two| two.shown[0] == Some(46), "a step of the first");
+    two.ask(Some(0), Play::Step(-2));
+    two.until_shown(44, [Some(44), Some(44)]);
+    // The first is over; what is known of it stays, and says how old it is.
+    two.ask(None, Play::Skip(56_000));
+    two.until_shown(100, [Some(59), Some(100)]);
+    let since = Millis(41_000);
+    assert_eq!(two.links[0], Some(Link::Silent { since }));
+    two.ask(None, Play::Start);
+    two.until_shown(0, [Some(0), None]);
+    assert_eq!(two.links[0], Some(Link::Up));
+}
+
+#[test]
+fn they_play_side_by_side_to_the_end_of_the_last_and_start_over() {
+    let mut two = Two::start(false);
+    two.ask(None, Play::Speed(64.0));
+    two.until(
+        |two| two.shown == [Some(30), Some(30)] || two.shown[0] > Some(30),
+        "both",
+    );
+    two.until(|two| two.position.at_end && two.position.paused, "the end");
+    assert_eq!(two.shown, [Some(59), Some(119)]);
+    two.ask(Some(0), Play::Pause(false));
+    two.until(|two| two.shown[0] < Some(30), "the start again");
+}
+
+#[test]
+fn the_thread_ends_when_nobody_reads_any_more() {
+    let two = Two::start(false);
+    let (alive, ended) = mpsc::channel::<()>();
+    let Two { list, hosts, .. } = two;
+    let (feed, requests, _) = stream();
+    let group = Group::new(
+        vec![Member::new(recording(0, 0..9).1, feed, 0)],
+        stream().0,
+        Options::default(),
+    );
+    let (asked, all) = mpsc::channel();
+    pass_on(Some(0), requests, asked);
+    drop((list, hosts));
+    spawn(move || {
+        group.run(&all);
+        drop(alive);
+    });
+    assert!(ended.recv_timeout(Duration::from_secs(20)).is_err());
+    assert_eq!(ended.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+}

@@ -1,0 +1,636 @@
+//! Every version of the protocol that ever was: what an agent of it said, byte by byte, and what it was asked, is read for
+//! ever. `tests/data/protocol/N/*.said` is what came out of one, `*.asked` the orders that a near side may give it.
+//!
+//! A new version, or a kind of line that is new, adds files and changes none:
+//! `cargo test --test it -- --ignored protocol::records` writes those of this version into the target directory.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use gputop::model::event::{Event, Observation};
+use gputop::model::frame::Frame;
+use gputop::model::kept::{Kept, OnShelf};
+use gputop::model::probe::Wish;
+use gputop::model::process::ProcessKey;
+use gputop::model::signal::Signal;
+use gputop::model::units::{GpuUuid, Millis, Pid, StartTicks};
+use gputop::source::remote::protocol::{Order, PROTOCOL, WINDOW_LOG, greeting};
+use gputop::source::reply::Reply;
+use gputop::source::wire::Line;
+use gputop::source::{Request, Update};
+use serde_json::Value;
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{Guarded, RealProcess, command, is_host, on_gpu};
+use crate::run_explained::OOM;
+use crate::torch_live::dump_path;
+use crate::torch_target::Target;
+use crate::wire;
+
+/// The folders of all versions, with their numbers.
+fn versions() -> Vec<(u32, PathBuf)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/protocol");
+    let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let mut versions: Vec<_> = folders
+        .map(|folder| {
+            let number = folder.file_name().into_string().unwrap().parse().unwrap();
+            (number, folder.path())
+        })
+        .collect();
+    versions.sort();
+    versions
+}
+
+/// What an agent of a version said, with the names.
+fn said(folder: &Path) -> Vec<(String, PathBuf)> {
+    files(folder, "said")
+}
+
+fn files(folder: &Path, kind: &str) -> Vec<(String, PathBuf)> {
+    let files = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files
+        .filter(|file| file.extension().is_some_and(|is| is == kind))
+        .map(|file| (file.file_stem().unwrap().to_str().unwrap().to_owned(), file))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn what_any_version_ever_said_is_read() {
+    let versions = versions();
+    assert!(versions.iter().any(|(version, _)| *version == PROTOCOL));
+    for (version, folder) in versions {
+        let mut bytes = 0;
+        for (name, file) in said(&folder) {
+            bytes += file.metadata().unwrap().len();
+            let (updates, why) = wire::read(&file);
+            let lines: Vec<String> = updates.iter().map(summary).collect();
+            let text = format!("{}\nlost: {why}\n", lines.join("\n"));
+            insta::assert_snapshot!(format!("protocol-{version}-{name}"), text);
+        }
+        assert!((1..50 << 10).contains(&bytes), "{bytes}");
+    }
+}
+
+#[test]
+fn what_any_version_was_ever_asked_is_understood() {
+    for (_, folder) in versions() {
+        let asked = files(&folder, "asked").into_iter();
+        let asked: String = asked
+            .map(|(_, file)| fs::read_to_string(file).unwrap())
+            .collect();
+        assert!(!asked.is_empty());
+        for line in asked.lines() {
+            let order: Order = serde_json::from_str(line).unwrap();
+            assert!(order != Order::default(), "{line}");
+            let again: Value = serde_json::to_value(&order).unwrap();
+            assert_eq!(again, serde_json::from_str::<Value>(line).unwrap());
+        }
+    }
+}
+
+/// What a person tells it by; whether all of it was understood is another test.
+fn summary(update: &Update) -> String {
+    match update {
+        Update::Hello(hello) => format!("hello of {}, {}", hello.host, hello.boot_id),
+        Update::Frame(frame) => format!("frame {}", frame_summary(frame)),
+        Update::Event(event) => format!(
+            "event {} of {}: {} of {:?}",
+            event.seq,
+            event.agent,
+            kind_of(&event.observation),
+            event.process
+        ),
+        Update::Map(map) => format!("map {}", map_summary(map)),
+        Update::FailureMap(failed) => format!(
+            "failure map since {:?}: {}",
+            failed.since,
+            map_summary(&failed.map)
+        ),
+        Update::Detail(process, detail) => {
+            let arguments = (**detail).as_ref().map(|detail| &detail.arguments);
+            format!("detail of {process:?}: {arguments:?}")
+        }
+        Update::Probed(probe) => format!("probe of {:?}", probe.gpu),
+        Update::Kept(kept) => format!("kept {} {}", kept.uid, kept.record),
+        Update::Log(log) => format!("log of {:?}: {:?}", log.process, log.text),
+        update => format!("{update:?}"),
+    }
+}
+
+fn frame_summary(frame: &Frame) -> String {
+    let used = frame.gpus.iter().map(|gpu| gpu.memory.used.value());
+    let processes = frame.processes.iter().flat_map(|list| &*list.list);
+    let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
+    let pools = pools.map(|pool| (pool.process.pid, pool.stats.reserved.last()));
+    format!(
+        "{} at {:?}: GPUs {:?}, processes {:?}, pools {:?}",
+        frame.seq,
+        frame.mono,
+        used.collect::<Vec<_>>(),
+        processes.map(|process| process.key.pid).collect::<Vec<_>>(),
+        pools.collect::<Vec<_>>()
+    )
+}
+
+fn kind_of(observation: &Observation) -> &'static str {
+    match observation {
+        Observation::Exit(_) => "exit",
+        Observation::Health(_) => "health",
+        Observation::Xid(_) => "xid",
+        Observation::Ooms(_) => "ooms",
+        Observation::GpuAtOom(_) => "gpu at oom",
+        Observation::Replayed(_) => "replayed",
+        Observation::Log(_) => "log",
+        Observation::Hook(_) => "hook",
+        Observation::Unknown(_) => "unknown",
+    }
+}
+
+fn map_summary(map: &gputop::model::pool::PoolMap) -> String {
+    let blocks = || map.segments.iter().flat_map(|segment| &segment.blocks);
+    let sum: u64 = blocks().map(|block| block.size.0).sum();
+    format!(
+        "{:?} {} at {:?} exact {}: {} segments, {} blocks, {sum} bytes, the last {:?}",
+        map.process,
+        map.ordinal,
+        map.at,
+        map.exact,
+        map.segments.len(),
+        blocks().count(),
+        blocks().next_back()
+    )
+}
+
+/// Whether all that `old` says is in `new`, which may say more.
+fn says_all(new: &Value, old: &Value) -> bool {
+    match (new, old) {
+        // Nothing is nothing, told or not.
+        (Value::Object(new), Value::Object(old)) => old.iter().all(|(name, old)| {
+            let new = new.get(name);
+            new.map_or(old.is_null(), |new| says_all(new, old))
+        }),
+        (Value::Array(new), Value::Array(old)) => {
+            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| says_all(new, old))
+        }
+        // A figure may be held with fewer digits.
+        (Value::Number(new), Value::Number(old)) => {
+            let (new, old) = (new.as_f64().unwrap(), old.as_f64().unwrap());
+            (new - old).abs() <= old.abs() * 1e-6
+        }
+        (new, old) => new == old,
+    }
+}
+
+#[test]
+fn of_what_any_version_ever_said_nothing_is_left_out() {
+    for (_, folder) in versions() {
+        for (name, file) in said(&folder) {
+            for old in lines(&file) {
+                let read: Line = serde_json::from_str(&old.to_string()).unwrap();
+                let new = serde_json::to_value(&read).unwrap();
+                assert!(says_all(&new, &old), "{name}\n{old:.2000}\n{new:.2000}");
+            }
+        }
+    }
+}
+
+/// The lines behind the greeting of what was said.
+fn lines(file: &Path) -> Vec<Value> {
+    let bytes = fs::read(file).unwrap();
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    let mut text = Vec::new();
+    let mut decoder = zstd::stream::read::Decoder::new(&bytes[end + 1..]).unwrap();
+    // One that was ended has no end.
+    let _ = decoder.read_to_end(&mut text);
+    let whole = text.iter().rposition(|byte| *byte == b'\n').unwrap();
+    let lines = text[..whole].split(|byte| *byte == b'\n');
+    lines
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect()
+}
+
+/// As an agent would say these lines.
+fn packed(lines: &[Value]) -> Vec<u8> {
+    let mut bytes = greeting().into_bytes();
+    let mut encoder = zstd::stream::write::Encoder::new(&mut bytes, 3).unwrap();
+    let window = zstd::zstd_safe::CParameter::WindowLog(WINDOW_LOG);
+    encoder.set_parameter(window).unwrap();
+    for line in lines {
+        writeln!(encoder, "{line}").unwrap();
+        encoder.flush().unwrap();
+    }
+    encoder.finish().unwrap();
+    bytes
+}
+
+fn heard(bytes: &[u8]) -> (Vec<String>, String) {
+    let (updates, why) = wire::read_bytes(bytes);
+    let updates = updates.iter().map(|update| format!("{update:?}"));
+    (updates.collect(), why)
+}
+
+/// What is kept whole, whatever is in it: what the hook adds, and a file of the store.
+const KEPT_WHOLE: [&str; 2] = ["data", "record"];
+
+/// A later version says more wherever it can say anything.
+fn add_fields(value: &mut Value, name: &str) {
+    match value {
+        _ if KEPT_WHOLE.contains(&name) => {}
+        Value::Object(fields) => {
+            fields
+                .iter_mut()
+                .for_each(|(name, value)| add_fields(value, name));
+            // Of an observation that nobody knows all is kept, for those who will.
+            if fields.get("kind").is_some_and(|kind| kind == "telepathy") {
+                return;
+            }
+            if !fields.is_empty() {
+                fields.insert("of_later".into(), serde_json::json!({"a": [1, null]}));
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| add_fields(value, name)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_later_version_that_says_more_is_understood_as_if_it_did_not() {
+    for (name, file) in said(&versions().pop().unwrap().1) {
+        let lines = lines(&file);
+        let expected = heard(&packed(&lines));
+        assert!(!expected.0.is_empty());
+        let mut more = Vec::new();
+        for mut line in lines {
+            add_fields(&mut line, "");
+            more.push(serde_json::json!({"telepathy": {"frame": 7}}));
+            more.push(serde_json::json!({"reply": {"telepathy": [1]}}));
+            more.push(serde_json::json!({"from": 3, "frame": {"seq": 999}}));
+            more.push(line);
+        }
+        let later = heard(&packed(&more));
+        assert_eq!(later.0.len(), expected.0.len(), "{name}");
+        for (one, other) in later.0.iter().zip(&expected.0) {
+            assert!(one == other, "{name}\n{one:.2000}\n{other:.2000}");
+        }
+    }
+}
+
+/// Each field of each object on its way, by names.
+fn fields(value: &Value, at: &mut Vec<String>, all: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                at.push(name.clone());
+                all.push(at.clone());
+                fields(value, at, all);
+                at.pop();
+            }
+        }
+        // They are alike.
+        Value::Array(list) => list.iter().take(1).for_each(|one| {
+            at.push("0".into());
+            fields(one, at, all);
+            at.pop();
+        }),
+        _ => {}
+    }
+}
+
+fn without(value: &Value, at: &[String]) -> Value {
+    let mut less = value.clone();
+    let (last, before) = at.split_last().unwrap();
+    let pointer: String = before.iter().map(|name| format!("/{name}")).collect();
+    if let Some(Value::Object(object)) = less.pointer_mut(&pointer) {
+        object.remove(last);
+    }
+    less
+}
+
+/// An earlier version lacks what came later: no frame, no greeting and no event is lost over a field that is not there.
+#[test]
+fn an_earlier_version_that_says_less_is_understood_all_the_same() {
+    for (_, file) in said(&versions().pop().unwrap().1) {
+        for line in lines(&file) {
+            let kind = ["frame", "hello", "event"];
+            let Some(kind) = kind.into_iter().find(|kind| line.get(kind).is_some()) else {
+                continue;
+            };
+            let mut all = Vec::new();
+            fields(&line[kind], &mut vec![kind.to_owned()], &mut all);
+            for field in all {
+                let less = without(&line, &field);
+                let read = serde_json::from_value::<Line>(less);
+                let read = read.unwrap_or_else(|error| panic!("{}: {error}", field.join(".")));
+                let is_there = match kind {
+                    "frame" => read.frame.is_some(),
+                    "hello" => read.hello.is_some(),
+                    _ => read.event.is_some(),
+                };
+                assert!(is_there, "{}", field.join("."));
+            }
+        }
+    }
+}
+
+#[test]
+fn another_version_works_or_is_refused_in_one_sentence() {
+    let (_, folder) = versions().pop().unwrap();
+    let (_, file) = said(&folder).remove(0);
+    let bytes = fs::read(file).unwrap();
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+    let after = |greeting: &str| {
+        let (heard, why) = heard(&[greeting.as_bytes(), &bytes[end..]].concat());
+        (heard.len() > 1, why)
+    };
+    for version in ["0.0.1", "9.9", "9.9 and=more", "", "\u{1b}[2J"] {
+        let said = format!("gputop-agent protocol={PROTOCOL} version={version}");
+        assert!(after(&said).0, "{version}");
+    }
+    let here = env!("CARGO_PKG_VERSION");
+    for (greeting, there) in [
+        ("gputop-agent protocol=0 version=0.0.1", "0.0.1"),
+        ("gputop-agent protocol=2 version=9.9", "9.9"),
+        ("gputop-agent protocol=x", "?"),
+    ] {
+        let why = format!(
+            "gputop {there} there speaks another protocol than {here} here: one of them is old"
+        );
+        assert_eq!(after(greeting), (false, why));
+    }
+    let needs = serde_json::json!({"hello": {"host": "x", "requires": ["telepathy"]}});
+    let refused = heard(&packed(&[needs]));
+    let why = "it needs telepathy, which this version does not know";
+    assert_eq!(refused, (Vec::new(), why.to_owned()));
+}
+
+/// An order of each kind.
+fn orders() -> Vec<Order> {
+    let process = ProcessKey {
+        pid: Pid(418),
+        start: StartTicks(7_213_544),
+    };
+    let gpu = GpuUuid("GPU-7d3c1f6a-0000-4b0e-9a5c-8d1d5b0e7b11".into());
+    let requests = [
+        Request::Detail(process),
+        Request::Map(Some((process, 0))),
+        Request::Map(None),
+        Request::Stacks(process),
+        Request::Log(process),
+        Request::Watch {
+            process,
+            path: "train.log".into(),
+        },
+        Request::Signal {
+            signal: Signal::Term,
+            processes: vec![process],
+        },
+        Request::Probe(Wish {
+            gpu: gpu.clone(),
+            process: Some(process),
+            limit: Some(Millis(500)),
+            ..Wish::default()
+        }),
+        Request::Focus(Some(gpu)),
+        Request::Focus(None),
+        Request::Interval(Millis(1_000)),
+    ];
+    let requests = requests.into_iter().map(|request| Order {
+        request: Some(request),
+        ..Order::default()
+    });
+    let arrived = Order {
+        frames: Some(3),
+        ..Order::default()
+    };
+    requests.chain([arrived]).collect()
+}
+
+const STORED: &str = "01kq3v7-x2c9";
+
+/// That one of the store's incidents is wanted.
+fn store_orders() -> Vec<Order> {
+    vec![Order {
+        incident: Some(STORED.into()),
+        ..Order::default()
+    }]
+}
+
+/// What is said of the store: a list, and one that was asked for.
+fn store() -> Vec<Value> {
+    let record = serde_json::json!({
+        "schema": 1, "id": "oom-fragmentation", "severity": "fatal", "uid": STORED, "host": "node17",
+        "observed": {"boot_id": "6c1f1c9e-4b0e-4a53-9a5c-8d1d5b0e7b11", "process": {"pid": 418, "start": 7},
+                     "first": 5_400_000, "time": 1_795_177_607_000_u64},
+    });
+    let reply = |reply: Reply| Line::<Frame> {
+        reply: Some(Box::new(reply)),
+        ..Line::default()
+    };
+    let list = OnShelf {
+        uid: STORED.into(),
+        modified: 1_795_177_607_123_456_789,
+        bytes: 812,
+        is_read: true,
+    };
+    let kept = Kept {
+        uid: STORED.into(),
+        is_read: true,
+        record,
+    };
+    let lines = [
+        reply(Reply {
+            shelf: Some(vec![list]),
+            ..Reply::default()
+        }),
+        reply(Reply {
+            incident: Some(Box::new(kept)),
+            ..Reply::default()
+        }),
+    ];
+    let lines = lines.iter().map(serde_json::to_value);
+    lines.collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+#[ignore = "writes target/tmp/protocol, for a new version to be committed"]
+fn records() {
+    assert!(is_host(), "PIDs have to be the driver's");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protocol");
+    fs::create_dir_all(&folder).unwrap();
+    for (name, orders) in [("kinds", orders()), ("store", store_orders())] {
+        let lines = orders.iter().map(serde_json::to_string);
+        let lines: Vec<String> = lines.map(|line| line.unwrap() + "\n").collect();
+        fs::write(folder.join(name).with_extension("asked"), lines.concat()).unwrap();
+    }
+    fs::write(folder.join("kinds.said"), wire::written(kinds())).unwrap();
+    fs::write(folder.join("store.said"), packed(&store())).unwrap();
+    fs::write(folder.join("session.said"), packed(&session())).unwrap();
+}
+
+/// One of each kind of update, and of observation.
+fn kinds() -> Vec<Update> {
+    let observations = [
+        Observation::Exit(Default::default()),
+        Observation::Health(Default::default()),
+        Observation::Xid(Default::default()),
+        Observation::Ooms(Default::default()),
+        Observation::Log(Default::default()),
+        Observation::Hook(Default::default()),
+        Observation::Unknown(serde_json::json!({"kind": "telepathy", "strength": 7})),
+    ];
+    let events = (1..).zip(observations).map(|(seq, observation)| {
+        Update::Event(Event {
+            agent: "5d0c1f6a".into(),
+            seq,
+            observation,
+            ..Event::default()
+        })
+    });
+    wire::all_kinds().into_iter().chain(events).collect()
+}
+
+/// A real agent, asked about a process with PyTorch's memory; then a run beside it fails, and both end. What names the
+/// machine it was recorded on has other names.
+fn session() -> Vec<Value> {
+    let home = tempfile::tempdir().unwrap();
+    let log = home.path().join("train.log");
+    let mut log = File::new(&log);
+    let mut train = RealProcess::with("train.py", |command| {
+        command.current_dir(home.path()).stderr(log.writer());
+    });
+    let mut torch = Target::start_with(&dump_path(), |command| {
+        std::os::unix::process::CommandExt::arg0(command, "python");
+        // Its names and values are told where somebody asks.
+        command.env_clear().env("GPUTOP_TEST_DUMP", dump_path());
+        command.envs([("PATH", "/usr/bin:/bin"), ("RANK", "3")]);
+        command.current_dir(home.path());
+    });
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\nsm = 97\n[[gpu]]\nsm = 41\n{}[[process]]\npid = {}\ngpu = 1\nused = \"3 GiB\"\n",
+        on_gpu(0, &train, "used = \"22 GiB\""),
+        torch.pid().0
+    ));
+    let mut agent = command(&fake, ["agent"]);
+    agent.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut agent = Guarded(agent.spawn().unwrap());
+    let mut input = agent.0.stdin.take().unwrap();
+    let mut output = BufReader::new(agent.0.stdout.take().unwrap());
+    let mut order = |order: Value| writeln!(input, "{order}").unwrap();
+    let mut said = String::new();
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, greeting());
+    let mut text = BufReader::new(zstd::stream::read::Decoder::with_buffer(output).unwrap());
+    let (mut lines, mut frames) = (Vec::new(), 0);
+    let mut until = |order: &mut dyn FnMut(Value), wanted: &mut dyn FnMut(&Line) -> bool| {
+        loop {
+            let mut line = String::new();
+            text.read_line(&mut line).unwrap();
+            let read: Line = serde_json::from_str(&line).unwrap();
+            lines.push(line);
+            if read.frame.is_some() {
+                frames += 1;
+                order(serde_json::json!({ "frames": frames }));
+            }
+            if wanted(&read) {
+                return read;
+            }
+        }
+    };
+    order(serde_json::json!({"request": {"interval": 500}}));
+    let read = until(&mut order, &mut |line| {
+        let frame = line.frame.as_ref();
+        let pools = frame.and_then(|frame| frame.pools.as_ref());
+        pools.is_some_and(|pools| !pools.list.is_empty())
+            && frame
+                .is_some_and(|frame| frame.processes.as_ref().is_some_and(|p| p.list.len() == 2))
+    });
+    let frame = read.frame.unwrap();
+    let processes = frame.processes.unwrap().list;
+    let is_train = |process: &&gputop::model::process::Process| process.key.pid.0 == train.pid();
+    let train_key = processes.iter().find(is_train).unwrap().key;
+    let pool = &frame.pools.unwrap().list[0];
+    order(serde_json::json!({"request": Request::Map(Some((pool.process, pool.ordinal)))}));
+    until(&mut order, &mut |line| line.map.is_some());
+    order(serde_json::json!({"request": Request::Map(None)}));
+    order(serde_json::json!({"request": Request::Detail(pool.process)}));
+    let is_detail = |line: &Line| line.reply.as_ref().is_some_and(|r| r.detail.is_some());
+    until(&mut order, &mut |line| is_detail(line));
+    log.write("one more step\n");
+    order(serde_json::json!({"request": Request::Log(train_key)}));
+    let is_log = |line: &Line| line.reply.as_ref().is_some_and(|reply| reply.log.is_some());
+    until(&mut order, &mut |line| is_log(line));
+    log.write(OOM);
+    let is_excerpt = |line: &Line| {
+        let event = line.event.as_ref();
+        event.is_some_and(|event| match &event.observation {
+            Observation::Log(excerpt) => excerpt.text.contains("CUDA out of memory"),
+            _ => false,
+        })
+    };
+    until(&mut order, &mut |line| is_excerpt(line));
+    train.finish();
+    torch.kill();
+    let mut ends = 0;
+    until(&mut order, &mut |line| {
+        let event = line.event.as_ref();
+        ends += usize::from(
+            event.is_some_and(|event| matches!(event.observation, Observation::Exit(_))),
+        );
+        ends == 2
+    });
+    until(&mut order, &mut |line| line.frame.is_some());
+    renamed(&lines, home.path())
+}
+
+fn renamed(lines: &[String], home: &Path) -> Vec<Value> {
+    let hello: Line = serde_json::from_str(&lines[0]).unwrap();
+    let hello = hello.hello.unwrap();
+    let kernel = hello.kernel.value().cloned().unwrap_or_default();
+    let here = std::env::current_exe().unwrap().display().to_string();
+    let names = [
+        (home.display().to_string(), "/home/ana/run"),
+        (here, "/usr/bin/python3.11"),
+        (hello.host, "node17"),
+        (hello.agent, "5d0c1f6a"),
+        (hello.boot_id, "6c1f1c9e-4b0e-4a53-9a5c-8d1d5b0e7b11"),
+        (kernel, "6.8.0-90-generic"),
+    ];
+    let renamed = lines.iter().map(|line| {
+        let line = names
+            .iter()
+            .filter(|(name, _)| !name.is_empty())
+            .fold(line.clone(), |line, (name, other)| {
+                line.replace(name, other)
+            });
+        let mut line: Value = serde_json::from_str(&line).unwrap();
+        if let Some(Value::Object(detail)) = line.pointer_mut("/reply/detail/is") {
+            detail.insert("cgroup".into(), "/user.slice/run.scope".into());
+        }
+        line
+    });
+    renamed.collect()
+}
+
+/// A log that a process has open.
+struct File(fs::File);
+
+impl File {
+    fn new(path: &Path) -> Self {
+        let mut options = fs::File::options();
+        Self(options.create(true).append(true).open(path).unwrap())
+    }
+
+    fn writer(&self) -> fs::File {
+        self.0.try_clone().unwrap()
+    }
+
+    fn write(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).unwrap();
+    }
+}

@@ -1,0 +1,201 @@
+//! Several hosts into a folder and back onto the screen: side by side on one clock, also where one of them was never
+//! reached or the recorder was killed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::fake_nvml::FakeNvml;
+use crate::machine::{Guarded, gputop, wait_until};
+use crate::tables::gpu_shows;
+use crate::terminal::{Launch, Terminal};
+
+/// Two hosts with names to know them by.
+struct Two {
+    home: tempfile::TempDir,
+    fakes: [FakeNvml; 2],
+}
+
+const HOSTS: [&str; 2] = ["via:exec $H/one", "via:exec $H/two"];
+
+impl Two {
+    fn start(sms: [u32; 2]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let fakes = sms.map(|sm| FakeNvml::new(&format!("[[gpu]]\nsm = {sm}\n")));
+        for (fake, name) in fakes.iter().zip(["one", "two"]) {
+            let set = fake.env().into_iter();
+            let set = set.map(|(name, value)| format!("{name}={} ", value.to_string_lossy()));
+            let set: String = set.collect();
+            let script = format!(
+                "#!/bin/sh\nexec env {set}{} agent\n",
+                env!("CARGO_BIN_EXE_gputop")
+            );
+            let path = home.path().join(name);
+            fs::write(&path, script).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Self { home, fakes }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.home.path().join("cluster")
+    }
+
+    fn record(&self) -> Command {
+        let mut command = record(&self.folder());
+        command.env("H", self.home.path()).args(HOSTS);
+        command
+    }
+}
+
+fn record(folder: &Path) -> Command {
+    let mut command = gputop(["record", "--interval", "250ms", "-o"]);
+    command.arg(folder);
+    command
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    files
+}
+
+fn replay(what: &Path) -> Terminal {
+    let launch = Launch::gputop()
+        .env("TZ", "UTC")
+        .args(["replay", "--paused"]);
+    launch.args([what]).size(24, 100).start()
+}
+
+fn row(screen: &vt100::Screen, of: &str, words: &[&str]) -> bool {
+    let text = screen.contents();
+    let mut lines = text.lines().filter(|line| line.contains(of));
+    lines.any(|line| words.iter().all(|word| line.contains(word)))
+}
+
+#[test]
+fn two_hosts_are_a_folder_and_play_side_by_side() {
+    let hosts = Two::start([91, 92]);
+    let folder = hosts.folder();
+    let output = hosts
+        .record()
+        .args(["--for", "5s"])
+        .args(["via:echo No route to host >&2; exit 255"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    // What is missing is told, and that it is.
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("exit 255: the link is lost (No route to host)"),
+        "{said}"
+    );
+    assert!(
+        said.contains("nothing was recorded: it was not reached"),
+        "{said}"
+    );
+    assert!(said.contains(" frames of 2 of 3 hosts in "), "{said}");
+    let written = files(&folder);
+    assert_eq!(written.len(), 2, "{written:?}");
+    assert!(written[0].ends_with("exec-H-one.gpt.zst"));
+    // Nothing is written over unasked.
+    let again = hosts.record().args(["--for", "1s"]).output().unwrap();
+    let said = String::from_utf8(again.stderr).unwrap();
+    assert!(said.contains("exists; choose another folder"), "{said}");
+
+    let terminal = replay(&folder);
+    terminal.wait_text("2 hosts");
+    terminal.wait_text("REPLAY cluster 0:00/0:0");
+    terminal.send("p");
+    terminal.wait_for(
+        |screen| row(screen, "exec-H-one", &["91"]) && row(screen, "exec-H-two", &["92"]),
+        "both hosts",
+    );
+    terminal.wait_text("at its end");
+    // One of them opens, and the list moves both.
+    terminal.send("G\r");
+    terminal.wait_for(
+        |screen| gpu_shows(screen, "0", &[("SM%", "92")]),
+        "the host",
+    );
+    terminal.wait_text("REPLAY ");
+    terminal.send("H");
+    terminal.wait_text("2 hosts");
+    terminal.send("0");
+    terminal.wait_text("cluster 0:00/");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    // Each is a recording by itself.
+    let terminal = replay(&written[1]);
+    terminal.wait_for(
+        |screen| gpu_shows(screen, "0", &[("SM%", "92")]),
+        "one alone",
+    );
+}
+
+#[test]
+fn what_a_killed_recorder_wrote_plays_up_to_its_last_second() {
+    let hosts = Two::start([93, 94]);
+    let folder = hosts.folder();
+    let mut recorder = hosts.record();
+    let mut recorder = Guarded(recorder.stderr(Stdio::null()).spawn().unwrap());
+    let sizes = || {
+        let files = files(&folder);
+        files
+            .iter()
+            .map(|file| file.metadata().unwrap().len())
+            .collect::<Vec<_>>()
+    };
+    wait_until("two files", || sizes().len() == 2);
+    let before = sizes();
+    wait_until("both to grow", || {
+        let now = sizes();
+        (0..2).all(|at| now[at] > before[at] + 1_000)
+    });
+    for (fake, sm) in hosts.fakes.iter().zip([95, 96]) {
+        fake.replace(&format!("[[gpu]]\nsm = {sm}\n"));
+    }
+    let changed = sizes();
+    wait_until("a second more", || {
+        let now = sizes();
+        (0..2).all(|at| now[at] > changed[at] + 1_000)
+    });
+    recorder.0.kill().unwrap();
+    recorder.0.wait().unwrap();
+    let terminal = replay(&folder);
+    terminal.wait_text("2 hosts");
+    terminal.wait_for(|screen| row(screen, "exec-H-one", &["93"]), "its beginning");
+    terminal.send("p");
+    terminal.wait_for(
+        |screen| row(screen, "exec-H-one", &["95"]) && row(screen, "exec-H-two", &["96"]),
+        "what was written last",
+    );
+}
+
+#[test]
+fn a_folder_without_a_recording_and_a_file_for_a_folder_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    let shown = home.path().display();
+    let outcome = gputop(["replay"]).arg(home.path()).output().unwrap();
+    let said = String::from_utf8(outcome.stderr).unwrap();
+    assert_eq!(
+        said,
+        format!("gputop: the folder {shown} holds no recording: files that end with .gpt.zst\n")
+    );
+    let file = home.path().join("x");
+    fs::write(&file, "").unwrap();
+    let outcome = record(&file).args(["gpu1", "gpu2"]).output().unwrap();
+    let said = String::from_utf8(outcome.stderr).unwrap();
+    assert_eq!(
+        said,
+        format!(
+            "gputop: {} is a file, and a recording of several hosts is a folder: choose another name\n",
+            file.display()
+        )
+    );
+}
