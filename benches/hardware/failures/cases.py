@@ -61,10 +61,8 @@ def leak():
     print(sum(losses))
 
 
-def slow_leak(kept_a_step=0.5, large_at=None):
-    """Steps that come down to where they began, and every step keeps half a GiB more: a minute and more to see it."""
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(48 * GIB / total)
+def slow_leak(kept_a_step=1, large_at=None):
+    """Steps that come down to where they began, and every step keeps a GiB more: a minute and more to see it."""
     kept, step = [block(4 * GIB)], 0
     while step < 400:
         work = [block(2 * GIB) for _ in range(3)]
@@ -74,7 +72,7 @@ def slow_leak(kept_a_step=0.5, large_at=None):
         if kept_a_step:
             kept.append(block(kept_a_step * GIB))
         if step == large_at:
-            work = [block(3.5 * GIB) for _ in range(16)]
+            work = [block(3.5 * GIB) for _ in range(40)]
     print(len(kept))
 
 
