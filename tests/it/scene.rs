@@ -22,7 +22,7 @@ use crate::machine::{RealProcess, command, dashboard, is_host, on_gpu};
 use crate::python;
 use crate::python_target::PythonTarget;
 use crate::recording::{PAUSED, frame, start};
-use crate::terminal::Terminal;
+use crate::terminal::{Launch, Terminal};
 use crate::torch_live::{allocated_bytes, dump_path};
 use crate::torch_target::Target;
 use crate::training::Trainer;
@@ -34,32 +34,39 @@ const TO_OOMS: u64 = 5 * 96 + 8;
 struct Stage {
     home: tempfile::TempDir,
     trainer: Pid,
-    _other: RealProcess,
+    other: RealProcess,
     fake: FakeNvml,
+}
+
+fn scenario(trainer: Pid, other: &RealProcess, used: &str) -> String {
+    let mut scenario = String::from(
+        "[driver]\nversion = \"580.159.03\"\n[[gpu]]\nsm_clock = 1_755\nthrottle = [\"sw_power_cap\"]\n",
+    );
+    let _ = writeln!(
+        scenario,
+        "[[process]]\npid = {trainer}\ngpu = 0\nused = \"40 GiB\""
+    );
+    scenario + &on_gpu(0, other, &format!("used = \"{used}\""))
 }
 
 impl Stage {
     fn new(trainer: Pid) -> Self {
         let other = RealProcess::start("bench.py");
-        let mut scenario = String::from(
-            "[driver]\nversion = \"580.159.03\"\n[[gpu]]\nsm_clock = 1_755\nthrottle = [\"sw_power_cap\"]\n",
-        );
-        let _ = writeln!(
-            scenario,
-            "[[process]]\npid = {trainer}\ngpu = 0\nused = \"40 GiB\""
-        );
-        scenario += &on_gpu(0, &other, "used = \"12 GiB\"");
         Self {
             home: tempfile::tempdir().unwrap(),
             trainer,
-            _other: other,
-            fake: FakeNvml::new(&scenario),
+            fake: FakeNvml::new(&scenario(trainer, &other, "12 GiB")),
+            other,
         }
     }
 
     fn dashboard(&self) -> Terminal {
-        let launch = dashboard(&self.fake).size(60, 120);
-        launch.env("XDG_STATE_HOME", self.home.path()).start()
+        self.start(dashboard(&self.fake))
+    }
+
+    fn start(&self, launch: Launch) -> Terminal {
+        let launch = launch.env("XDG_STATE_HOME", self.home.path());
+        launch.size(60, 120).start()
     }
 
     /// Until its allocator is read.
@@ -150,6 +157,23 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     );
     // The process is not Python, so nobody could read its stack: nothing stands for it.
     assert!(scene.stacks.is_empty());
+}
+
+#[test]
+fn who_took_the_memory_since_the_last_frame_is_seen() {
+    if !is_host() {
+        return;
+    }
+    let mut trainer = Target::start(&dump_path());
+    let stage = Stage::new(trainer.pid());
+    // Hardly a frame comes between.
+    let launch = Launch::gputop().envs(stage.fake.env());
+    let terminal = stage.start(launch.args(["--interval", "2s"]));
+    stage.wait_read(&terminal);
+    let grown = scenario(stage.trainer, &stage.other, "95 GiB");
+    stage.fake.replace(&grown);
+    stage.fail(|address, value| trainer.poke(address, value));
+    terminal.wait_text("GPU IN USE ELSEWHERE");
 }
 
 #[test]
