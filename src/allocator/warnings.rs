@@ -267,6 +267,11 @@ pub struct Growth {
 /// Memory that something keeps at every step: the low points climb, all the time, while tensors come and go above
 /// them. Loading a model climbs too, but nothing goes; a phase of evaluation is a step, and comes down again.
 fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
+    climb(windows).filter(|_| comes_and_goes(windows))
+}
+
+/// The low points climb all the time.
+fn climb(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     let count = windows.len().checked_sub(CONFIRM)?;
     if windows.len() < LEAST_WINDOWS {
         return None;
@@ -283,7 +288,7 @@ fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
         let at = |n: usize| floor[n * (count - 1) / PARTS].0;
         at(part + 1).saturating_sub(at(part)) >= rise / (PARTS as u64 * 4)
     });
-    if rise < least || !climbs || !comes_and_goes(windows) {
+    if rise < least || !climbs {
         return None;
     }
     let length = windows[count - 1].0.since(windows[0].0).0.max(1);
@@ -315,12 +320,12 @@ fn low_water(samples: &[Sample]) -> Option<Note> {
 pub struct Before {
     /// How long it was watched.
     pub watched: Millis,
-    /// The climb of the low points; `None` where they did not climb, or where too little was seen.
+    /// The climb of the low points, of a program that has finished a step; its others may be too short to be seen.
     pub growth: Option<Growth>,
-    /// Enough was seen to tell whether they climbed.
-    pub is_growth_known: bool,
-    /// The greatest allocated of a usual window, as the median of them.
-    pub usual_peak: Option<Bytes>,
+    /// Enough was seen to tell that they did not climb.
+    pub is_flat: bool,
+    /// The greatest allocated of all windows but the last.
+    pub greatest: Option<Bytes>,
     /// Allocated came down again at least once: a step was finished.
     pub came_down: bool,
     /// How often the cache was flushed to make room.
@@ -336,10 +341,8 @@ pub fn before(samples: &[Sample]) -> Before {
     // A run that fails in its first minutes has shorter windows, as many as it takes to tell.
     let width = Millis((watched.0 / 40).clamp(1_000, WINDOW.0));
     let windows = windows(samples, width);
-    let mut peaks: Vec<Bytes> = windows.iter().map(|w| w.2).collect();
-    peaks.pop();
-    peaks.sort_unstable();
-    let usual_peak = (peaks.len() >= 5).then(|| peaks[peaks.len() / 2]);
+    let earlier = &windows[..windows.len().saturating_sub(1)];
+    let greatest = earlier.iter().map(|w| w.2).max();
     // A tenth: what is freed between two layers is no finished step.
     let mut most = Bytes(0);
     let came_down = samples.iter().any(|sample| {
@@ -349,12 +352,23 @@ pub fn before(samples: &[Sample]) -> Before {
     });
     Before {
         watched,
-        growth: growth(&windows),
-        is_growth_known: windows.len() >= LEAST_WINDOWS,
-        usual_peak,
+        growth: climb(&windows).filter(|_| came_down || comes_and_goes(&windows)),
+        is_flat: is_level(&windows),
+        greatest: greatest.filter(|_| earlier.len() >= 5),
         came_down,
         retries: rise(samples, |s| s.retries).map_or(0, |(_, rose, _)| rose),
     }
+}
+
+/// Over long enough a time the low points are where they were.
+fn is_level(windows: &[(Mono, Bytes, Bytes)]) -> bool {
+    let Some(confirmed) = windows.len().checked_sub(CONFIRM) else {
+        return false;
+    };
+    let floor = |windows: &[(Mono, Bytes, Bytes)]| windows.iter().map(|w| w.1).min();
+    let first = floor(windows).unwrap_or_default();
+    let last = floor(&windows[confirmed..]).unwrap_or_default();
+    windows.len() >= LEAST_WINDOWS && last.0 - first.0 < LEAST_RISE.0.max(first.0 / 200)
 }
 
 /// In most windows allocated fell again after it rose.

@@ -569,10 +569,6 @@ fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
     ] {
         run(&fake, [word]).assert_refused(2, sentence);
     }
-    run(&fake, ["record", "node7", "node8"]).assert_refused(
-        2,
-        "a recording is of one host: one `gputop record` for each",
-    );
 }
 
 #[test]

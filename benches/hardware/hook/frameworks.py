@@ -14,7 +14,7 @@ MIB = 1 << 20
 PATIENCE = 25
 
 JAX = """
-import jax, jax.numpy as jnp, json
+import jax, jax.numpy as jnp, json, sys
 kept = [jnp.ones((mib << 20,), jnp.uint8).block_until_ready() for mib in (64, 128, 256)]
 gone = jnp.ones((512 << 20,), jnp.uint8).block_until_ready()
 del gone
@@ -24,11 +24,11 @@ print(json.dumps({
     "reserved": stats.get("pool_bytes"), "limit": stats.get("bytes_limit"),
     "at_least": sum(x.nbytes for x in kept),
 }), flush=True)
-input()
+sys.stdin.read()
 """
 
 CUPY = """
-import cupy, json
+import cupy, json, sys
 kept = [cupy.ones(mib << 20, cupy.uint8) for mib in (64, 128, 256)]
 gone = cupy.ones(512 << 20, cupy.uint8)
 del gone
@@ -38,7 +38,7 @@ print(json.dumps({
     "allocated": pool.used_bytes(), "allocated_peak": None, "reserved": pool.total_bytes(), "limit": None,
     "at_least": sum(x.nbytes for x in kept),
 }), flush=True)
-input()
+sys.stdin.read()
 """
 
 CASES = [

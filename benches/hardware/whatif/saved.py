@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 
-FRAGMENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "story", "fragment.py")
+STORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "story")
+FRAGMENT = "fragment.py" if os.path.exists("fragment.py") else os.path.join(STORY, "fragment.py")
 GIB = 1 << 30
 # What the measured peak may differ by: libraries take a workspace of their own.
 NEAR = 0.01

@@ -15,7 +15,7 @@ pub struct Measured {
     pub allocated_growth: Option<f64>,
     /// Growth of reserved memory with allocated memory flat, bytes a minute.
     pub reserved_growth: Option<f64>,
-    /// The last peak by the median of the peaks before it.
+    /// The last peak by the greatest before it.
     pub spike: Option<f64>,
     /// Optimizer steps done.
     pub steps: Option<u64>,
@@ -64,8 +64,8 @@ pub struct Pins {
 
 /// A rise below this is noise (bytes a minute).
 const GROWTH: f64 = 16.0 * 1024.0 * 1024.0;
-/// A peak this much above the usual one is a spike.
-const SPIKE: f64 = 1.15;
+/// A peak this much above all before it is a spike.
+const SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
@@ -123,12 +123,12 @@ fn grows(case: &Case<'_>) -> Finding {
 
 fn spike(case: &Case<'_>) -> Finding {
     match case.measured.spike {
-        Some(spike) if spike > SPIKE => {
-            Finding::For(format!("the last peak was {spike:.2} times the usual one"))
-        }
-        Some(spike) => {
-            Finding::Against(format!("the last peak was {spike:.2} times the usual one"))
-        }
+        Some(spike) if spike > SPIKE => Finding::For(format!(
+            "the last peak was {spike:.2} times the greatest before"
+        )),
+        Some(spike) => Finding::Against(format!(
+            "the last peak was {spike:.2} times the greatest before"
+        )),
         None => Finding::Silent,
     }
 }

@@ -400,6 +400,39 @@ fn a_leak_is_told_by_measurement_alone_also_after_a_minute() {
 }
 
 #[test]
+fn a_leak_is_told_where_its_steps_are_too_short_to_be_seen() {
+    let mut stage = Stage::new();
+    stage.run(110, |second| {
+        let kept = 1.0 + second * 0.18;
+        // The first step was slow: it was seen to end.
+        let peak = if second == 2.0 {
+            kept + 2.0
+        } else {
+            kept + 0.18
+        };
+        (kept, peak, kept + 2.0)
+    });
+    let told = stage.oom(418, 1);
+    let incident = &told[0].incident;
+    assert_eq!(incident.id, "oom-leak-growth");
+}
+
+#[test]
+fn loading_that_fills_the_card_is_no_leak_and_no_spike() {
+    let mut stage = Stage::new();
+    stage.run(110, |second| {
+        let kept = 1.0 + second * 0.18;
+        (kept, kept + 0.18, kept + 1.0)
+    });
+    let told = stage.oom(418, 1);
+    let incident = &told[0].incident;
+    assert_eq!(incident.id, "oom-capacity");
+    // That memory did not grow would be wrong.
+    let leak = incident.causes.iter().find(|cause| cause.id == "leak");
+    assert!(leak.is_none_or(|leak| leak.against.is_empty()), "{leak:?}");
+}
+
+#[test]
 fn another_process_is_told_by_measurement_alone() {
     let mut stage = Stage::new();
     stage.others = gib(15.0);

@@ -165,13 +165,13 @@ impl Tracks {
             watched: Some(before.watched),
             allocated_growth: match before.growth {
                 Some(growth) => Some(growth.a_minute.0 as f64),
-                None => before.is_growth_known.then_some(0.0),
+                None => before.is_flat.then_some(0.0),
             },
-            // Where memory only rose, no peak was a usual one.
+            // Where memory only rose, each peak was greater than those before.
             spike: last_peak
-                .zip(before.usual_peak)
-                .filter(|(_, usual)| usual.0 > 0 && before.came_down)
-                .map(|(peak, usual)| peak.0 as f64 / usual.0 as f64),
+                .zip(before.greatest)
+                .filter(|(_, greatest)| greatest.0 > 0 && before.came_down)
+                .map(|(peak, greatest)| peak.0 as f64 / greatest.0 as f64),
             came_down: match before.came_down {
                 true => Some(true),
                 false => from_its_start.then_some(false),

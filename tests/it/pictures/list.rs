@@ -17,13 +17,13 @@ pub const PICTURES: &[Picture] = &[
     Picture {
         name: "memory",
         screen: "memory",
-        at: 118,
+        at: 98,
         size: (120, 40),
     },
     Picture {
         name: "overview",
         screen: "overview",
-        at: 118,
+        at: 98,
         size: (120, 36),
     },
     Picture {
