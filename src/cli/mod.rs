@@ -34,6 +34,7 @@ mod replay;
 #[cfg(local)]
 mod run;
 mod settings;
+#[cfg(local)]
 mod shelf;
 mod slurm;
 mod snapshot;
@@ -131,8 +132,12 @@ pub fn subcommands() -> Vec<String> {
 /// # Errors
 /// With one sentence for the user: what is wrong, where, what to do.
 pub fn run(cli: &Cli) -> Result<u8> {
+    #[cfg(local)]
+    let is_agent = matches!(cli.command, Some(Command::Agent(_)));
+    #[cfg(not(local))]
+    let is_agent = false;
     // An agent writes nothing where it is.
-    if !matches!(cli.command, Some(Command::Agent(_))) {
+    if !is_agent {
         log::start();
     }
     // Only what is set by them reads the settings: a slip in the configuration keeps nobody from an explanation.
