@@ -66,8 +66,9 @@ def slow_leak(kept_a_step=1, large_at=None):
     kept, step = [block(4 * GIB)], 0
     while step < 400:
         work = [block(2 * GIB) for _ in range(3)]
-        time.sleep(0.7)
+        time.sleep(0.5)
         work.clear()
+        time.sleep(0.2)
         step += 1
         if kept_a_step:
             kept.append(block(kept_a_step * GIB))

@@ -209,7 +209,7 @@ fn holes_suffice(case: &Case<'_>) -> Finding {
         Some(true) => when(Some(true), || {
             let (idle, wanted) = (b(oom.ru?), oom.req.map(b));
             Some(match wanted {
-                Some(wanted) => format!("{idle} idle in pieces >= {wanted} wanted"),
+                Some(wanted) => format!("{idle} idle, in pieces, and {wanted} wanted"),
                 None => format!("{idle} idle in pieces, more than {} wanted", b(oom.over?)),
             })
         }),

@@ -187,7 +187,7 @@ fn causes(out: &mut Vec<Line>, incident: &Incident, width: usize) {
     }
 }
 
-/// `fragmentation: 8.02 GiB idle in pieces >= 2.00 GiB wanted`.
+/// `fragmentation: 8.02 GiB idle, in pieces, and 2.00 GiB wanted`.
 fn because(cause: &Cause) -> String {
     let mut evidence: Vec<&str> = Vec::new();
     if cause.verdict != Verdict::RuledOut {

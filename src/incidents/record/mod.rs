@@ -1,5 +1,6 @@
 //! One incident as it is kept: what `explain --json` prints of it, and what it was concluded from.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -146,9 +147,10 @@ impl Record {
             gpu: first.gpu.or_else(|| then.gpu.clone()),
             ..first
         };
+        let is_later = is_later(&other.evidence.events, &self.evidence.events);
         Self {
             schema: SCHEMA,
-            incident: one_of(self.incident, other.incident),
+            incident: one_of(self.incident, other.incident, is_later),
             observed,
             command: self.command.or(other.command),
             excerpt: longer(self.excerpt, other.excerpt),
@@ -214,20 +216,29 @@ impl Track {
     }
 }
 
+/// The same observer says it, and has seen at least as much: it knows better, however sure it was before.
+fn is_later(new: &[Event], old: &[Event]) -> bool {
+    let agents = new.last().zip(old.last());
+    agents.is_some_and(|(new, old)| new.agent == old.agent) && new.len() >= old.len()
+}
+
 /// How well founded an explanation is: the program's own words before what was seen from outside.
-fn foundation(incident: &Incident) -> (u8, f64) {
-    let rank = match incident.detected_by {
+fn foundation(incident: &Incident) -> u8 {
+    match incident.detected_by {
         DetectedBy::Hook => 4,
         DetectedBy::Log => 3,
         DetectedBy::Allocator => 2,
         DetectedBy::Xid => 1,
         DetectedBy::Exit | DetectedBy::Unknown => 0,
-    };
-    (rank, incident.confidence)
+    }
 }
 
-fn one_of(a: Incident, b: Incident) -> Incident {
-    let (mut chosen, other) = if foundation(&b) > foundation(&a) {
+fn one_of(a: Incident, b: Incident, is_later: bool) -> Incident {
+    let is_better = match foundation(&b).cmp(&foundation(&a)) {
+        Ordering::Equal => is_later || b.confidence > a.confidence,
+        order => order.is_gt(),
+    };
+    let (mut chosen, other) = if is_better {
         (b.clone(), a.clone())
     } else {
         (a.clone(), b.clone())

@@ -100,6 +100,26 @@ fn the_programs_own_words_explain_and_the_end_makes_it_fatal() {
 }
 
 #[test]
+fn what_one_observer_concludes_later_stands_though_it_was_surer_before() {
+    let seen = |id: &str, confidence, agent: &str, events| {
+        let mut record = record(DetectedBy::Allocator, Severity::Caught, confidence, 0);
+        record.incident.id = id.into();
+        let event = |seq| Event {
+            agent: agent.into(),
+            seq,
+            ..Event::default()
+        };
+        record.evidence.events = (0..events).map(event).collect();
+        record
+    };
+    let first = || seen("oom-capacity", 0.8, "a", 1);
+    let later = seen("oom-other-process", 0.7, "a", 2);
+    assert_eq!(first().revised_by(later).incident.id, "oom-other-process");
+    let of_another = seen("oom-other-process", 0.7, "b", 2);
+    assert_eq!(first().revised_by(of_another).incident.id, "oom-capacity");
+}
+
+#[test]
 fn the_same_again_changes_nothing() {
     let mut one = told(0);
     one.incident.time = Some("2026-11-20T12:03:58Z".into());

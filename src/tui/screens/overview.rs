@@ -140,7 +140,12 @@ impl Overview {
             None => app.frame.gpus.get(self.cursor),
             Some(line) => app
                 .row_of_line(line)
-                .and_then(ProcessRow::gpu)
+                .and_then(|row| {
+                    app.frame
+                        .gpus
+                        .iter()
+                        .find(|gpu| gpu.index == row.gpu_index())
+                })
                 .or(app.frame.gpus.first()),
         }
     }
