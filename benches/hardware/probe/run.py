@@ -145,7 +145,7 @@ def beside_fragmented():
     )
     check(
         "the pattern is that process's",
-        all(run["source"] == f"PID {child.pid}" for run in found["patterns"]),
+        all(run["source"].startswith(f"PID {child.pid},") for run in found["patterns"]),
     )
     total = found.get("total_bytes", 0)
     check(
