@@ -184,7 +184,12 @@ fn a_run_that_is_watched_from_here_and_kept_there_is_one_incident() {
         terminal.wait_text(number.trim());
         fs::write(&go, "now\n").unwrap();
         run.join().unwrap();
-        terminal.wait_text(EXPLAINED);
+        // Seen from here the message may come in pieces, of which the first says less.
+        let is_told = |screen: &vt100::Screen| {
+            let shown = screen.contents();
+            shown.contains(EXPLAINED) || shown.contains("OUT OF MEMORY")
+        };
+        terminal.wait_for(is_told, "the incident");
         // What is known there is in it, whether or not it was seen from here first; at no time there are two.
         wait_until("what was kept there", || {
             let kept = far.kept();

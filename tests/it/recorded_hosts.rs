@@ -111,6 +111,10 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     let terminal = replay(&folder);
     terminal.wait_text("2 hosts");
     terminal.wait_text("REPLAY cluster 0:00/0:0");
+    let has_begun = |screen: &vt100::Screen| {
+        row(screen, "exec-H-one", &["91"]) || row(screen, "exec-H-two", &["92"])
+    };
+    terminal.wait_for(has_begun, "a beginning");
     terminal.send("p");
     terminal.wait_for(
         |screen| row(screen, "exec-H-one", &["91"]) && row(screen, "exec-H-two", &["92"]),
