@@ -726,13 +726,8 @@ impl Drop for Tmux {
     }
 }
 
-#[test]
-fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
-    let Some(tmux) = Tmux::start("stty -echo; echo 'CUDA error: too old'; exec cat") else {
-        return;
-    };
-    wait_until("the pane", || tmux.shows("too old"));
-    let key = key_of(tmux.pid());
+/// The pane is read when a process in it, which repeats what is said, is heard.
+fn followed_in(tmux: &Tmux, key: ProcessKey) -> Followed {
     let followed = Followed::with(|settings| {
         settings.tmux_socket = Some(tmux.socket.clone());
         settings.tmux_folders.clear();
@@ -743,6 +738,17 @@ fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
         let view = followed.view(key);
         view.text.value().is_some_and(|text| text.contains("step"))
     });
+    followed
+}
+
+#[test]
+fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
+    let Some(tmux) = Tmux::start("stty -echo; echo 'CUDA error: too old'; exec cat") else {
+        return;
+    };
+    wait_until("the pane", || tmux.shows("too old"));
+    let key = key_of(tmux.pid());
+    let followed = followed_in(&tmux, key);
     // Longer than the pane is wide, and more of them than it is high.
     let error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of";
     let said = Instant::now();
@@ -806,16 +812,7 @@ fn the_last_line_of_a_program_that_ended_in_a_pane_is_told() {
     wait_until("the program", || child().is_some());
     let pid: u32 = child().unwrap();
     let key = key_of(pid);
-    let followed = Followed::with(|settings| {
-        settings.tmux_socket = Some(tmux.socket.clone());
-        settings.tmux_folders.clear();
-    });
-    followed.logs.watch(&[key]);
-    wait_until("the pane to be followed", || {
-        tmux.say("step");
-        let view = followed.view(key);
-        view.text.value().is_some_and(|text| text.contains("step"))
-    });
+    let followed = followed_in(&tmux, key);
     tmux.say("fail");
     wait_until("the end", || !Path::new(&format!("/proc/{pid}")).exists());
     let ended = Instant::now();

@@ -8,6 +8,7 @@
 use crate::model::event::GpuAtOom;
 use crate::model::gpu::Gpu;
 use crate::model::process::ProcessKey;
+use crate::model::reading::Reading;
 use crate::model::units::{GpuUuid, Millis, Mono};
 
 /// What comes later is of another moment.
@@ -44,7 +45,7 @@ impl AtOom {
 
 fn at_oom(gpu: &Gpu, lag: Millis) -> GpuAtOom {
     let mut processes = gpu.processes.clone();
-    if let crate::model::reading::Reading::Value(list) = &mut processes {
+    if let Reading::Value(list) = &mut processes {
         list.sort_by_key(|process| std::cmp::Reverse(process.vram.get()));
         list.truncate(MOST_PROCESSES);
     }
