@@ -13,7 +13,7 @@ use color_eyre::eyre::{Context, bail, eyre};
 use super::say;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis};
-use crate::source::remote::protocol::GREETING;
+use crate::source::remote::protocol::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};
 use crate::tui::WayIn;
@@ -49,10 +49,29 @@ const IS_AGENT: bool = cfg!(local);
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Agent,
-    /// None; its system and machine, as `uname -sm` prints them, and whether there is an `nvidia-smi`.
-    None(String, bool),
+    NoAgent(Bare),
     /// It answers in its own way: whether there is an agent will be seen.
     Unknown,
+}
+
+/// A host without a gputop that can be talked to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Bare {
+    /// Its system and machine, as `uname -sm` prints them.
+    machine: String,
+    has_nvidia_smi: bool,
+    /// The version of the gputop there, which speaks another protocol.
+    other: Option<String>,
+}
+
+impl Bare {
+    /// What it lacks, of a host of this name.
+    fn lack(&self, host: &str) -> String {
+        match &self.other {
+            None => format!("there is no gputop on {host}"),
+            Some(version) => format!("gputop {version} on {host} speaks another protocol"),
+        }
+    }
 }
 
 /// A connection that needs no more questions.
@@ -126,21 +145,22 @@ fn settle(connection: &Connection, args: &FarArgs) -> Result<()> {
         return Ok(());
     };
     let shared = connection.shared.as_ref();
-    let Seen::None(machine, has_nvidia_smi) = look_at(ssh, shared)? else {
+    let Seen::NoAgent(bare) = look_at(ssh, shared)? else {
         return Ok(());
     };
-    let is_wanted = args.push || (!args.no_push && wants_copy(ssh));
+    let lack = bare.lack(&ssh.host);
+    let is_wanted = args.push || (!args.no_push && wants_copy(&lack));
     let went = if is_wanted {
-        push(ssh, shared, &machine)
+        push(ssh, shared, &bare.machine)
     } else {
         Err(eyre!(
-            "there is no gputop on {0}: install it there, or `gputop --push {0}` copies this one",
+            "{lack}: install this version there, or `gputop --push {}` copies this one",
             ssh.host
         ))
     };
     match went {
         // Less is seen of it, which the screen says as long as it is so.
-        Err(why) if has_nvidia_smi => {
+        Err(why) if bare.has_nvidia_smi => {
             if is_wanted {
                 say(&format!(
                     "gputop: {why}; nvidia-smi there tells what it can\n"
@@ -217,22 +237,30 @@ fn run(mut command: Command) -> Result<std::process::Output> {
 }
 
 fn seen(text: &str) -> Seen {
-    let mut has_nvidia_smi = false;
+    let (mut bare, mut is_there) = (Bare::default(), false);
     for line in text.lines() {
-        has_nvidia_smi |= line.starts_with("gputop-smi-at ");
-        if line.starts_with("gputop-at ") || line.contains(GREETING) {
-            return Seen::Agent;
+        is_there |= line.starts_with("gputop-at ");
+        bare.has_nvidia_smi |= line.starts_with("gputop-smi-at ");
+        if let Some(machine) = line.strip_prefix("gputop-on ") {
+            bare.machine = visible(machine.trim().as_bytes(), 60);
         }
-        if let Some(machine) = line.strip_prefix("gputop-none ") {
-            let machine = visible(machine.trim().as_bytes(), 60);
-            return Seen::None(machine, has_nvidia_smi);
+        if let Some((_, words)) = line.split_once(GREETING) {
+            match fits(words.as_bytes()) {
+                Ok(()) => return Seen::Agent,
+                Err(version) => bare.other = Some(version),
+            }
         }
     }
-    Seen::Unknown
+    // One that did not greet will say why.
+    let is_silent = is_there && bare.other.is_none();
+    match is_silent || bare.machine.is_empty() {
+        true => Seen::Unknown,
+        false => Seen::NoAgent(bare),
+    }
 }
 
 /// Asks the person, if there is one.
-fn wants_copy(ssh: &Ssh) -> bool {
+fn wants_copy(lack: &str) -> bool {
     if !IS_AGENT || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return false;
     }
@@ -240,8 +268,7 @@ fn wants_copy(ssh: &Ssh) -> bool {
     let size = program().ok().and_then(|(_, size)| Some(Bytes(size?)));
     let size = size.map_or(String::new(), |size| format!(" ({size})"));
     say(&format!(
-        "gputop: there is no gputop on {}. Copy this one{size} to ~/.cache/gputop/{version} there? [y/N] ",
-        ssh.host
+        "gputop: {lack}. Copy this one{size} to ~/.cache/gputop/{version} there? [y/N] "
     ));
     let mut answer = String::new();
     let _ = std::io::stdin().read_line(&mut answer);
@@ -293,12 +320,28 @@ mod tests {
 
     #[test]
     fn what_a_host_says_is_found_among_what_its_shell_says() {
-        assert_eq!(seen("Welcome!\ngputop-at /usr/bin/gputop\n"), Seen::Agent);
-        assert_eq!(seen("gputop-agent protocol=1 version=0.1.0\n"), Seen::Agent);
-        let none = |smi| Seen::None("Linux aarch64".into(), smi);
-        assert_eq!(seen("motd\r\ngputop-none Linux aarch64\r\n"), none(false));
-        let smi = "gputop-smi-at /usr/bin/nvidia-smi\ngputop-none Linux aarch64\n";
-        assert_eq!(seen(smi), none(true));
+        let greeting = "gputop-agent protocol=1 version=0.1.0\n";
+        let found =
+            format!("Welcome!\ngputop-on Linux x86_64\ngputop-at /usr/bin/gputop\n{greeting}");
+        assert_eq!(seen(&found), Seen::Agent);
+        assert_eq!(seen(greeting), Seen::Agent);
+        let none = |has_nvidia_smi, other: Option<&str>| {
+            Seen::NoAgent(Bare {
+                machine: "Linux aarch64".into(),
+                has_nvidia_smi,
+                other: other.map(Into::into),
+            })
+        };
+        assert_eq!(
+            seen("motd\r\ngputop-on Linux aarch64\r\n"),
+            none(false, None)
+        );
+        let smi = "gputop-on Linux aarch64\ngputop-smi-at /usr/bin/nvidia-smi\n";
+        assert_eq!(seen(smi), none(true, None));
+        let other = format!("{smi}gputop-at gputop\ngputop-agent protocol=99 version=7.1\n");
+        assert_eq!(seen(&other), none(true, Some("7.1")));
+        let mute = "gputop-on Linux x86_64\ngputop-at gputop\n";
+        assert_eq!(seen(mute), Seen::Unknown);
         assert_eq!(seen("This account is not available.\n"), Seen::Unknown);
     }
 }

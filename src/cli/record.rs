@@ -17,7 +17,8 @@ use super::connect::{FarArgs, May, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{Settings, interval_argument, maps_argument};
-use super::{runtime, say, targets, top};
+use super::targets::HostArgs;
+use super::{runtime, say, top};
 use crate::diagnose::live::CaseKey;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
@@ -36,10 +37,8 @@ use crate::watch::{Found, Keep, Watcher};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Other hosts, as ssh takes them: [user@]host[:port]; `via:CMD`, a command that runs `gputop agent`; or a group of
-    /// them that the configuration names
-    #[arg(value_name = "TARGET")]
-    targets: Vec<String>,
+    #[command(flatten)]
+    hosts: HostArgs,
     #[command(flatten)]
     far: FarArgs,
     /// The file to write; without it, gputop-HOST-DATE.gpt.zst here. Of several hosts the folder, with a file for each;
@@ -65,7 +64,7 @@ pub struct Args {
 const FINISH: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let mut targets = targets::targets(&args.targets, None, &settings.groups, &[])?;
+    let mut targets = args.hosts.targets(&settings.groups, &[])?;
     let runtime = runtime()?;
     if targets.len() > 1 {
         return runtime.block_on(many::record(targets, args, settings));

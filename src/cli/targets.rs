@@ -2,21 +2,48 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::Group;
+use super::slurm;
 use crate::model::spelling::nearest;
 use crate::model::text::quoted;
 use crate::source::remote::Target;
 
-/// The hosts to watch; none for this one.
-///
-/// # Errors
-/// When a word is no host, or the file cannot be read.
-pub fn targets(
+/// Which hosts are meant.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct HostArgs {
+    /// Other hosts, as ssh takes them: [user@]host[:port]; `via:CMD`, a command that runs `gputop agent`; or a group of
+    /// them that the configuration names
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+    /// Hosts from a file, one on each line
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+    /// The nodes of a job of Slurm, each entered as a part of it: `srun --overlap`
+    #[arg(long, value_name = "JOB")]
+    slurm: Option<String>,
+}
+
+impl HostArgs {
+    /// All of them; none for this one. A word near one of the `subcommands` is no host.
+    ///
+    /// # Errors
+    /// When a word is no host, the file cannot be read, or the job has no nodes.
+    pub fn targets(&self, groups: &[Group], subcommands: &[String]) -> Result<Vec<Target>> {
+        let mut targets = named(&self.targets, self.hosts.as_deref(), groups, subcommands)?;
+        if let Some(job) = &self.slurm {
+            targets.extend(slurm::targets(job)?);
+        }
+        Ok(targets)
+    }
+}
+
+fn named(
     words: &[String],
     file: Option<&Path>,
     groups: &[Group],
@@ -24,7 +51,7 @@ pub fn targets(
 ) -> Result<Vec<Target>> {
     // Behind `--` everything is a host.
     let is_forced = std::env::args_os().any(|arg| arg == "--");
-    let (mut targets, mut named) = (Vec::new(), Vec::new());
+    let (mut targets, mut told) = (Vec::new(), Vec::new());
     for word in words {
         let is_it = |group: &&Group| group.name == *word && !is_forced;
         if let Some(group) = groups.iter().find(is_it) {
@@ -35,15 +62,15 @@ pub fn targets(
         if let Some(why) = doubt(word, subcommands).filter(|_| !is_forced) {
             bail!(why);
         }
-        named.push(Target::parse(word)?);
-        named.last().iter().for_each(|host| add(&mut targets, host));
+        told.push(Target::parse(word)?);
+        told.last().iter().for_each(|host| add(&mut targets, host));
     }
     if let Some(file) = file {
-        named.extend(listed(file)?);
-        named.iter().for_each(|host| add(&mut targets, host));
+        told.extend(listed(file)?);
+        told.iter().for_each(|host| add(&mut targets, host));
     }
     let mut known = Vec::new();
-    for target in &named {
+    for target in &told {
         if known.contains(&target) {
             bail!("`{}` is named twice", quoted(&target.name()));
         }

@@ -1,6 +1,5 @@
 //! `gputop`: the dashboard of this host; without an NVIDIA driver the reason, and the built-in recording.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use super::demo;
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{Settings, has_terminal, interval_argument};
-use super::{desk, runtime, slurm, targets};
+use super::targets::HostArgs;
+use super::{desk, runtime};
 #[cfg(local)]
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
@@ -32,16 +32,8 @@ use crate::tui::{self, Host, Left};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Other hosts, as ssh takes them: [user@]host[:port]; `via:CMD`, a command that runs `gputop agent`; or a group of
-    /// them that the configuration names
-    #[arg(value_name = "TARGET")]
-    targets: Vec<String>,
-    /// Hosts from a file, one on each line
-    #[arg(long, value_name = "FILE")]
-    hosts: Option<PathBuf>,
-    /// The nodes of a job of Slurm, each entered as a part of it: `srun --overlap`
-    #[arg(long, value_name = "JOB")]
-    slurm: Option<String>,
+    #[command(flatten)]
+    hosts: HostArgs,
     #[command(flatten)]
     far: FarArgs,
     #[command(flatten)]
@@ -55,15 +47,9 @@ pub struct Args {
 const PATIENCE: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
-    let mut targets = targets::targets(
-        &args.targets,
-        args.hosts.as_deref(),
-        &settings.groups,
-        &super::subcommands(),
-    )?;
-    if let Some(job) = &args.slurm {
-        targets.extend(slurm::targets(job)?);
-    }
+    let targets = args
+        .hosts
+        .targets(&settings.groups, &super::subcommands())?;
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {

@@ -1,6 +1,7 @@
 //! Hosts over a real sshd, with the real ssh: found, refused, without gputop, cut off.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -220,7 +221,7 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
     assert_eq!((code, copy.exists()), (Some(2), false), "{said}");
     assert!(
         said.ends_with(
-            "there is no gputop on far: install it there, or `gputop --push far` copies this one\n"
+            "there is no gputop on far: install this version there, or `gputop --push far` copies this one\n"
         ),
         "{said}"
     );
@@ -238,6 +239,29 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
     assert_eq!(sizes[0], sizes[1]);
     // Nothing half done lies beside it.
     assert_eq!(fs::read_dir(copy.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_gputop_of_another_protocol_is_told_and_stands_back_behind_a_copy_of_this_one() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 38\n");
+    let sshd = Sshd::start(&fake, "");
+    let there = sshd.at("home/.local/bin/gputop");
+    fs::create_dir_all(there.parent().unwrap()).unwrap();
+    let greets = "#!/bin/sh\necho 'gputop-agent protocol=99 version=7.1'\n";
+    fs::write(&there, greets).unwrap();
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, said) = refusal(&sshd, &["--no-push", "far"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert_eq!(
+        said,
+        "gputop: gputop 7.1 on far speaks another protocol: install this version there, or `gputop --push far` copies this one\n"
+    );
+    let terminal = sshd.dashboard().args(["--push", "far"]).start();
+    wait_sm(&terminal, "38");
+    assert_eq!(fs::read_to_string(&there).unwrap(), greets);
 }
 
 #[test]

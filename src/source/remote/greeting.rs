@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 
 use memchr::memmem;
 
-use super::protocol::{GREETING, MOST_NOISE, PROTOCOL};
+use super::protocol::{GREETING, MOST_NOISE, fits};
 use super::reduced;
 use crate::model::text::visible;
 
@@ -50,7 +50,8 @@ pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<Result<Speaker, NoA
             continue;
         };
         from.consume(end + 1 - before);
-        return Ok(judge(&said[at..end]).map(|()| speaker));
+        let fits = fits(&said[at..end]).map_err(NoAgent::Other);
+        return Ok(fits.map(|()| speaker));
     }
 }
 
@@ -60,16 +61,6 @@ fn begins(said: &[u8]) -> Option<(usize, Speaker)> {
         let at = memmem::find(said, greeting.as_bytes())?;
         Some((at + greeting.len(), *speaker))
     })
-}
-
-/// `1 version=0.1.0`
-fn judge(words: &[u8]) -> Result<(), NoAgent> {
-    let words = visible(words, 60);
-    let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));
-    match protocol.parse::<u32>() {
-        Ok(PROTOCOL) => Ok(()),
-        _ => Err(NoAgent::Other(version.trim_end().to_owned())),
-    }
 }
 
 /// The last line that says anything.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::text::visible;
 use crate::source::Request;
 
 /// What one side of another number cannot be talked to by. Fields and kinds of lines may be added without it: what a
@@ -44,4 +45,17 @@ pub struct Order {
 pub fn greeting() -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!("{GREETING}{PROTOCOL} version={version}\n")
+}
+
+/// Whether the words behind [`GREETING`], `1 version=0.1.0`, are of this protocol.
+///
+/// # Errors
+/// The version of a gputop that speaks another one.
+pub fn fits(words: &[u8]) -> Result<(), String> {
+    let words = visible(words, 60);
+    let (protocol, version) = words.split_once(" version=").unwrap_or((&words, "?"));
+    match protocol.parse::<u32>() {
+        Ok(PROTOCOL) => Ok(()),
+        _ => Err(version.trim_end().to_owned()),
+    }
 }

@@ -58,6 +58,9 @@ pub async fn serve(
     mut output: impl Write,
     at_end: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
+    // Also to who only wants to know who is there, and says nothing.
+    output.write_all(greeting().as_bytes())?;
+    output.flush()?;
     let arrived = Arc::new(Arrived::default());
     let (asked, mut stored) = shelf.map(|shelf| (shelf.asked, shelf.told)).unzip();
     let (requests, heard) = (source.requests(), Arc::clone(&arrived));
@@ -67,8 +70,6 @@ pub async fn serve(
             obey(input, &requests, asked.as_ref(), &heard);
             at_end();
         })?;
-    output.write_all(greeting().as_bytes())?;
-    output.flush()?;
     let mut output = Packed::new(output)?;
     let mut frames = Frames::default();
     loop {

@@ -118,13 +118,13 @@ fn nvidia_smi_loop() -> String {
     )
 }
 
-/// Says whether there is an agent, and on what machine: `gputop-at PATH`, or `gputop-none Linux x86_64` behind
-/// `gputop-smi-at PATH` where there is that.
+/// Says what there is: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and of a gputop `gputop-at PATH` with its greeting.
 pub fn look() -> String {
-    let agent = with_gputop("echo \"gputop-at $p\" && exit 0");
     let found = reduced::found();
+    let greeting = "\"$p\" agent </dev/null 2>/dev/null | head -n 1";
+    let agent = with_gputop(&format!("echo \"gputop-at $p\" && {greeting} && exit 0"));
     format!(
-        "sh -c '{agent}; {{ {found}; }} && echo \"gputop-smi-at $s\"; echo \"gputop-none $(uname -sm)\"'"
+        "sh -c 'echo \"gputop-on $(uname -sm)\"; {{ {found}; }} && echo \"gputop-smi-at $s\"; {agent}; exit 0'"
     )
 }
 
