@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod bare;
+mod busy;
 mod keys;
 mod measure;
 mod rates;
@@ -25,7 +26,7 @@ mod fake_nvml;
 mod terminal;
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
     if let Some(rates) = args.bare_loop {
         bare::run(&rates);
     }
-    build_fake_nvml();
+    busy::build_fake_nvml();
     let mut table = Table::default();
     for processes in [8, 64] {
         let seconds = Duration::from_secs(args.seconds);
@@ -67,17 +68,4 @@ fn main() -> ExitCode {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
-}
-
-/// `cargo bench` builds no examples.
-fn build_fake_nvml() {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--example", "fake_nvml"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "cargo build --release --example fake_nvml"
-    );
 }

@@ -5,10 +5,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::busy::{GPUS, Reaped, Sleepers, is_full, scenario};
 use crate::fake_nvml::FakeNvml;
 use crate::keys::key_to_screen;
 use crate::measure::{Stretch, resident_mib};
@@ -16,7 +17,6 @@ use crate::rates::Rates;
 use crate::table::Table;
 use crate::terminal::{Launch, Terminal};
 
-const GPUS: usize = 8;
 /// Long enough for what is read only once to be over.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -94,19 +94,6 @@ fn launch(program: &Path, machine: &FakeNvml) -> Terminal {
     terminal
 }
 
-fn is_full(screen: &vt100::Screen) -> bool {
-    let text = screen.contents();
-    text.contains("SM") && (0..GPUS).all(|gpu| text.lines().any(|line| is_row(line, gpu)))
-}
-
-/// `  3  ####....  118.6  21.8 …`, with or without a frame around it or `GPU` before the index.
-fn is_row(line: &str, gpu: usize) -> bool {
-    let line = line.trim_start_matches(|c: char| !c.is_alphanumeric());
-    let mut words = line.trim_start_matches("GPU").split_whitespace();
-    words.next() == Some(&gpu.to_string())
-        && words.any(|word| word.starts_with(|c: char| c.is_ascii_digit()))
-}
-
 struct Watched {
     cpu: f64,
     resident: f64,
@@ -169,47 +156,6 @@ fn hang(machine: &FakeNvml, sleepers: &Sleepers) {
     machine.wait_calls("three more samples of GPU 0", |now| {
         now.on("memory", 0) >= before + 3
     });
-}
-
-/// 8 busy GPUs that cost what real ones do; processes whose memory changes now and then.
-fn scenario(sleepers: &Sleepers, hanging: Option<usize>) -> String {
-    let mut text = String::from("latency = \"h200\"\nwobble = true\nchurn = 10.0\n");
-    for gpu in 0..GPUS {
-        text += "[[gpu]]\nsm = 90\nmemory_bandwidth = 55\npower = 600000\ntemperature = 60\nthrottle = 4\n";
-        text += match hanging == Some(gpu) {
-            true => "hang = [\"*\"]\n",
-            false => "",
-        };
-    }
-    let on_each = sleepers.0.len().div_ceil(GPUS);
-    let used = 100 / on_each;
-    for (i, sleeper) in sleepers.0.iter().enumerate() {
-        let (pid, gpu) = (sleeper.0.id(), i % GPUS);
-        let sm = 80 / on_each;
-        text += &format!(
-            "[[process]]\npid = {pid}\ngpu = {gpu}\nused = \"{used} GiB\"\nsm = {sm}\nmem = 5\n"
-        );
-    }
-    text
-}
-
-/// Real processes, so that /proc has what gputop reads.
-struct Sleepers(Vec<Reaped>);
-
-struct Reaped(Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Sleepers {
-    fn start(n: usize) -> Self {
-        let sleeper = |_| Reaped(Command::new("sleep").arg("100000").spawn().unwrap());
-        Self((0..n).map(sleeper).collect())
-    }
 }
 
 fn millis(duration: Duration) -> f64 {

@@ -1,0 +1,130 @@
+//! How soon a far host is seen: from the start of the command that is the connection to its GPUs on the screen, with so
+//! much delay on the way. Limit: one round trip and 0.3 s.
+//!
+//! ```text
+//! cargo bench --bench first_frame
+//! cargo bench --bench first_frame -- --times 20 --strict
+//! ```
+//!
+//! The far side is the release binary's agent on the fake NVML with the latencies of 8 real H200s and 64 processes. The way
+//! there is this program itself, which holds back what passes in either direction.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+#[path = "overhead/busy.rs"]
+mod busy;
+#[path = "../tests/it/fake_nvml.rs"]
+mod fake_nvml;
+#[path = "overhead/table.rs"]
+mod table;
+#[path = "../tests/it/terminal.rs"]
+mod terminal;
+
+use std::io::{Read, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use crate::busy::{Sleepers, build_fake_nvml, is_full, scenario};
+use crate::fake_nvml::FakeNvml;
+use crate::table::Table;
+use crate::terminal::Launch;
+
+const GPUTOP: &str = env!("CARGO_BIN_EXE_gputop");
+/// From there to here, in milliseconds.
+const DELAYS: [u64; 3] = [0, 40, 150];
+const LIMIT: Duration = Duration::from_millis(300);
+
+#[derive(Parser)]
+struct Args {
+    /// How often each is tried
+    #[arg(long, default_value_t = 10)]
+    times: usize,
+    /// Exit with status 1 when the limit is missed
+    #[arg(long)]
+    strict: bool,
+    /// The way itself, with so many milliseconds
+    #[arg(long, hide = true)]
+    way: Option<u64>,
+    /// What `cargo bench` passes
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(delay) = args.way {
+        return far_away(Duration::from_millis(delay));
+    }
+    build_fake_nvml();
+    let sleepers = Sleepers::start(64);
+    let machine = FakeNvml::new(&scenario(&sleepers, None));
+    let mut table = Table::default();
+    for delay in DELAYS {
+        let mut took: Vec<f64> = (0..args.times).map(|_| first(&machine, delay)).collect();
+        took.sort_by(f64::total_cmp);
+        let limit = LIMIT.as_secs_f64() * 1e3 + 2.0 * delay as f64;
+        let name = |what: &str| format!("{} ms there and back: {what}", 2 * delay);
+        table.add(
+            name("median"),
+            "ms",
+            took[took.len() / 2],
+            None,
+            Some(limit),
+        );
+        table.add(name("worst"), "ms", took[took.len() - 1], None, None);
+    }
+    println!("{table}");
+    match args.strict && table.missed() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Milliseconds until all GPUs are on the screen.
+fn first(machine: &FakeNvml, delay: u64) -> f64 {
+    let this = std::env::current_exe().unwrap();
+    let way = format!("via:exec {} --way {delay}", this.display());
+    let terminal = Launch::program(GPUTOP).args([way]).envs(machine.env());
+    let terminal = terminal.size(50, 200).start();
+    terminal.wait_for(is_full, "the far GPUs");
+    terminal.started().elapsed().as_secs_f64() * 1e3
+}
+
+/// An agent at the end of a long way.
+fn far_away(delay: Duration) -> ExitCode {
+    let mut agent = Command::new(GPUTOP);
+    agent
+        .arg("agent")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    thread::sleep(delay);
+    let mut agent = agent.spawn().unwrap();
+    let (input, output) = (agent.stdin.take().unwrap(), agent.stdout.take().unwrap());
+    thread::spawn(move || held_back(std::io::stdin(), input, delay));
+    held_back(output, std::io::stdout(), delay);
+    let _ = agent.wait();
+    ExitCode::SUCCESS
+}
+
+/// Passes on what comes, each piece so much later.
+fn held_back(mut from: impl Read + Send + 'static, mut to: impl Write, delay: Duration) {
+    let (pieces, come) = mpsc::channel();
+    thread::spawn(move || {
+        let mut piece = [0; 16 << 10];
+        while let Ok(n @ 1..) = from.read(&mut piece) {
+            if pieces.send((Instant::now(), piece[..n].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+    for (at, piece) in come {
+        thread::sleep((at + delay).saturating_duration_since(Instant::now()));
+        if to.write_all(&piece).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+    }
+}
