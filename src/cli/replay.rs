@@ -55,7 +55,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     }
     let left = match <[File; 1]>::try_from(recordings) {
         Ok([recording]) => {
-            let app = app(settings, name(&files[0], ""));
+            let app = app(settings, options, name(&files[0], ""));
             let source = play(recording, options);
             runtime()?.block_on(tui::run(app, source, settings.outside(), Desk::unserved()))?
         }
@@ -64,6 +64,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let names: Vec<String> = names.collect();
             let fleet = app(
                 settings,
+                options,
                 args.files
                     .iter()
                     .map(|file| name(file, ""))
@@ -73,7 +74,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             let (list, sources) =
                 play_all(names.iter().cloned().zip(recordings).collect(), options)?;
             let hosts = sources.into_iter().zip(names).map(|(source, name)| {
-                let mut app = app(settings, name.clone());
+                let mut app = app(settings, options, name.clone());
                 app.name = Some(name);
                 Host::new(app, source)
             });
@@ -88,11 +89,16 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(top::leave(left))
 }
 
-fn app(settings: &Settings, name: String) -> App {
+/// A key may come before the first word of where it stands.
+fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,
         reason: None,
-        position: Position::default(),
+        position: Position {
+            speed: options.speed,
+            paused: options.paused,
+            ..Position::default()
+        },
     }))
 }
 

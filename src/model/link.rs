@@ -7,6 +7,10 @@ use super::units::Millis;
 pub enum Link {
     /// The first bytes are awaited.
     Connecting,
+    /// The recording of it begins later than what is shown, by so much.
+    Later {
+        begins_in: Millis,
+    },
     Up,
     /// Nothing was heard for longer than a frame should take.
     Silent {

@@ -87,6 +87,10 @@ pub fn link_words(link: &Link) -> Option<(String, Role)> {
     match link {
         Link::Up => None,
         Link::Connecting => Some((" connecting ".into(), Role::Warn)),
+        Link::Later { begins_in } => {
+            let words = format!(" begins in {} ", span_words(*begins_in));
+            Some((words, Role::Dim))
+        }
         Link::Silent { since } => Some((format!(" silent {} ", span_words(*since)), Role::Warn)),
         Link::Lost { since, .. } => Some((format!(" no link {} ", span_words(*since)), Role::Bad)),
     }

@@ -8,14 +8,20 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
-use gputop::model::event::{Event, Observation};
+use gputop::model::event::{Event, GpuAtOom, Observation};
 use gputop::model::frame::Frame;
+use gputop::model::gpu::{GpuProcess, Memory};
 use gputop::model::kept::{Kept, OnShelf};
+use gputop::model::pool::Pools;
 use gputop::model::probe::Wish;
 use gputop::model::process::ProcessKey;
+use gputop::model::reading::{Missing, Reading, Reason};
+use gputop::model::replayed::{Fate, Replayed, Tried};
 use gputop::model::signal::Signal;
-use gputop::model::units::{GpuUuid, Millis, Pid, StartTicks};
+use gputop::model::told::{Framework, ToldPool};
+use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 use gputop::source::remote::protocol::{Order, PROTOCOL, WINDOW_LOG, greeting};
 use gputop::source::reply::Reply;
 use gputop::source::wire::Line;
@@ -128,8 +134,15 @@ fn frame_summary(frame: &Frame) -> String {
     let processes = frame.processes.iter().flat_map(|list| &*list.list);
     let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
     let pools = pools.map(|pool| (pool.process.pid, pool.stats.reserved.last()));
+    let told = frame.pools.iter().flat_map(|pools| &*pools.told);
+    let told = told.map(|pool| (pool.framework.words(), pool.allocated.value().copied()));
+    let told = told.collect::<Vec<_>>();
+    let told = match told.is_empty() {
+        true => String::new(),
+        false => format!(", told {told:?}"),
+    };
     format!(
-        "{} at {:?}: GPUs {:?}, processes {:?}, pools {:?}",
+        "{} at {:?}: GPUs {:?}, processes {:?}, pools {:?}{told}",
         frame.seq,
         frame.mono,
         used.collect::<Vec<_>>(),
@@ -469,6 +482,7 @@ fn records() {
         fs::write(folder.join(name).with_extension("asked"), lines.concat()).unwrap();
     }
     fs::write(folder.join("kinds.said"), wire::written(kinds())).unwrap();
+    fs::write(folder.join("failures.said"), wire::written(failures())).unwrap();
     fs::write(folder.join("store.said"), packed(&store())).unwrap();
     fs::write(folder.join("session.said"), packed(&session())).unwrap();
 }
@@ -484,15 +498,84 @@ fn kinds() -> Vec<Update> {
         Observation::Hook(Default::default()),
         Observation::Unknown(serde_json::json!({"kind": "telepathy", "strength": 7})),
     ];
-    let events = (1..).zip(observations).map(|(seq, observation)| {
-        Update::Event(Event {
-            agent: "5d0c1f6a".into(),
-            seq,
-            observation,
-            ..Event::default()
-        })
-    });
+    let events = (1..).zip(observations).map(event);
     wire::all_kinds().into_iter().chain(events).collect()
+}
+
+fn event((seq, observation): (u64, Observation)) -> Update {
+    Update::Event(Event {
+        agent: "5d0c1f6a".into(),
+        seq,
+        observation,
+        ..Event::default()
+    })
+}
+
+/// What is read because an allocation failed, and pools that frameworks tell of.
+fn failures() -> Vec<Update> {
+    let gib = |gib: u64| Bytes(gib << 30);
+    let process = ProcessKey {
+        pid: Pid(418),
+        start: StartTicks(7_213_544),
+    };
+    let pool = ToldPool {
+        process,
+        framework: Framework::Jax,
+        at: Mono(90_412),
+        allocated: gib(31).into(),
+        limit: gib(105).into(),
+        reserved: Reading::Missing(Missing::new(Reason::Unsupported, "it does not tell")),
+        ..ToldPool::default()
+    };
+    let frame = Frame {
+        seq: 90,
+        mono: Mono(90_500),
+        pools: Some(Pools {
+            told: vec![pool].into(),
+            ..Pools::default()
+        }),
+        ..Frame::default()
+    };
+    let holder = GpuProcess {
+        pid: process.pid,
+        process: Some(process),
+        vram: gib(130).into(),
+        ..GpuProcess::default()
+    };
+    let at_oom = GpuAtOom {
+        memory: Memory {
+            total: gib(140).into(),
+            used: gib(139).into(),
+            ..Memory::default()
+        },
+        processes: vec![holder].into(),
+        lag: Millis(4),
+    };
+    let tried = |conf: &str, fate, fails_at_bytes| Tried {
+        conf: conf.into(),
+        fate,
+        peak_reserved_bytes: gib(93),
+        fails_at_bytes,
+    };
+    let replayed = Replayed {
+        ordinal: 1,
+        free_bytes: gib(1),
+        peak_reserved_bytes: gib(138),
+        last_operations: Some(100_000),
+        tried: vec![
+            tried("expandable_segments:True", Fate::Fits, None),
+            tried("max_split_size_mb:256", Fate::Earlier, Some(gib(2))),
+        ],
+        missing: None,
+    };
+    let observations = [
+        Observation::GpuAtOom(Box::new(at_oom)),
+        Observation::Replayed(Box::new(replayed)),
+    ];
+    let events = (1..).zip(observations).map(event);
+    std::iter::once(Update::Frame(Arc::new(frame)))
+        .chain(events)
+        .collect()
 }
 
 /// A real agent, asked about a process with PyTorch's memory; then a run beside it fails, and both end. What names the

@@ -150,10 +150,14 @@ impl Slurm {
             .unwrap()
     }
 
-    fn dashboard(&self, fake: &FakeNvml, job: &str) -> Launch {
+    /// What the nodes run where they are entered.
+    fn install(&self) {
         let folder = self.home.path().join(".local/bin");
         fs::create_dir_all(&folder).unwrap();
-        let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gputop"), folder.join("gputop"));
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gputop"), folder.join("gputop")).unwrap();
+    }
+
+    fn dashboard(&self, fake: &FakeNvml, job: &str) -> Launch {
         Launch::gputop()
             .envs(fake.env())
             .env("SLURM_CONF", self.configuration())
@@ -234,6 +238,16 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
         names(expanded).unwrap(),
         by_slurm.lines().collect::<Vec<_>>()
     );
+
+    let folder = slurm.home.path().join("recorded");
+    let mut record = slurm.command(env!("CARGO_BIN_EXE_gputop"));
+    slurm.install();
+    record.args(["record", "--slurm", &job, "--for", "4s", "-o"]);
+    record.arg(&folder).envs(fake.env()).env("HOME", slurm.home.path());
+    let recorded = record.output().unwrap();
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    assert!(said.contains(" frames of 2 of 2 hosts in "), "{said}");
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 
     let terminal = slurm.dashboard(&fake, &job).start();
     let both = |screen: &vt100::Screen| {

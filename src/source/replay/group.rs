@@ -125,13 +125,13 @@ impl Member {
     /// Says whether what is shown of it is of now.
     fn tell_link(&mut self, now: Wall) {
         let link = match self.player.shown {
-            None => Link::Connecting,
+            None => Link::Later {
+                begins_in: Millis(whole_seconds(self.span().0 - now)),
+            },
             Some(shown) => {
                 let lag = now.saturating_sub(self.wall(shown.mono));
-                let lag = u64::try_from(lag).unwrap_or(0);
-                // To the second, so that it is told once a second at most.
-                let since = Millis(lag / 1_000 * 1_000);
-                if lag > shown.interval.0 * SILENT_AFTER + A_WHILE {
+                let since = Millis(whole_seconds(lag));
+                if u64::try_from(lag).unwrap_or(0) > shown.interval.0 * SILENT_AFTER + A_WHILE {
                     Link::Silent { since }
                 } else {
                     Link::Up
@@ -143,6 +143,11 @@ impl Member {
             self.link = Some(link);
         }
     }
+}
+
+/// So that what changes all the time is told once a second at most; 0 for what is over.
+fn whole_seconds(millis: i64) -> u64 {
+    u64::try_from(millis).unwrap_or(0) / 1_000 * 1_000
 }
 
 impl Group {

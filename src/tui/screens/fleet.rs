@@ -130,7 +130,7 @@ impl FleetRow {
         let link = match &self.link {
             Some(Link::Lost { .. }) => 0,
             Some(Link::Silent { .. }) => 1,
-            Some(Link::Connecting) => 2,
+            Some(Link::Connecting | Link::Later { .. }) => 2,
             _ => 3,
         };
         let incident = match &self.incident {

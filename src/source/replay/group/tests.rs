@@ -101,7 +101,8 @@ impl Two {
 fn whoever_moves_moves_all_to_the_same_moment_of_the_wall() {
     let mut two = Two::start(true);
     two.until_shown(0, [Some(0), None]);
-    assert_eq!(two.links[1], Some(Link::Connecting), "it comes later");
+    let begins_in = Millis(10_000);
+    assert_eq!(two.links[1], Some(Link::Later { begins_in }));
     assert_eq!(two.position.end.0, 119_000);
     two.ask(None, Play::Skip(30_000));
     two.until_shown(30, [Some(30), Some(30)]);
