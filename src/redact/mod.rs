@@ -11,6 +11,7 @@
 //! before anything is cut or made visible, because half a token has no shape any more.
 
 mod assignment;
+mod command;
 mod environment;
 mod flag;
 mod incident;
@@ -20,6 +21,7 @@ mod url;
 
 use std::ops::Range;
 
+pub use self::command::command;
 pub use self::environment::variable;
 pub use self::incident::incident;
 

@@ -4,11 +4,12 @@ use super::ended::Ended;
 use super::hook::Hook;
 use super::inside::Inside;
 use super::ranks::{First, Rank, folder};
-use super::recorded::Failed;
+use super::recorded::{Failed, command_line};
 use super::traced::foretell;
 use super::{Evidence, Finished};
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::heard::name_source;
+use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
 use crate::incidents::Record;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
@@ -46,7 +47,10 @@ pub fn explain(
     let said = exception(&logs).or_else(|| inside.exception());
     let incident = incident(catalogue, &mut logs, has_lines, &inside, hook)
         .or_else(|| killed(catalogue, &command.name(), ended));
-    let whole = |incident: Incident| {
+    let whole = |mut incident: Incident| {
+        if rank.is_none() {
+            with_command(&mut incident, &command_line(&command));
+        }
         let failed = Failed {
             command: &command,
             who,

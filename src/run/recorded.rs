@@ -50,10 +50,12 @@ impl Failed<'_> {
     }
 }
 
-fn command_line(command: &CommandLine) -> String {
+pub(super) fn command_line(command: &CommandLine) -> String {
     let words = std::iter::once(&command.program).chain(&command.args);
-    let words = redact::arguments(words.map(|word| word.as_bytes()));
-    visible(&words.join(&b' '), MAX_COMMAND)
+    visible(
+        &redact::command(words.map(|word| word.as_bytes())),
+        MAX_COMMAND,
+    )
 }
 
 fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {

@@ -123,7 +123,7 @@ fn a_hostile_process_is_shown_and_does_nothing() {
     terminal.wait_for(|s| shows(s, by_name.pid(), &[]), "the overview");
     terminal.send("k\r");
     terminal.wait_text("On the host");
-    terminal.wait_text("sh -c read line");
+    terminal.wait_text("sh -c 'read line'");
     let mut text = terminal.text();
     terminal.send("G");
     terminal.wait_text("OTHER");

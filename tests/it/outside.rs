@@ -99,7 +99,7 @@ fn y_asks_the_terminal_and_leaves_the_text_in_sight() {
     let line = &asked[1];
     assert!(
         line.starts_with(&format!(
-            "{} sh -c read line sh --lr 1^[]0;owned^G",
+            "{} sh -c 'read line' sh --lr '1^[]0;owned^G'",
             process.pid()
         )),
         "{line}"

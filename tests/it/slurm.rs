@@ -243,7 +243,10 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     let mut record = slurm.command(env!("CARGO_BIN_EXE_gputop"));
     slurm.install();
     record.args(["record", "--slurm", &job, "--for", "4s", "-o"]);
-    record.arg(&folder).envs(fake.env()).env("HOME", slurm.home.path());
+    record
+        .arg(&folder)
+        .envs(fake.env())
+        .env("HOME", slurm.home.path());
     let recorded = record.output().unwrap();
     let said = String::from_utf8_lossy(&recorded.stderr);
     assert!(said.contains(" frames of 2 of 2 hosts in "), "{said}");

@@ -106,7 +106,7 @@ fn command(dir: &Dir, access: &Access) -> Reading<String> {
         Ok(list) => list,
         Err(error) => return Reading::Missing(access.missing("the command line", &error)),
     };
-    let mut line = redact::arguments(arguments.entries()).join(&b' ');
+    let mut line = redact::command(arguments.entries());
     if line.is_empty() {
         // The kernel has none for its own threads, nor for a process whose memory is gone.
         return Reading::missing(Reason::Unsupported, "the process has no command line");

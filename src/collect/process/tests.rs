@@ -169,7 +169,7 @@ fn an_exec_changes_the_command_line_at_the_next_tick() {
     let before = wait_for_name(&mut table, shell.pid(), "sh");
     assert_eq!(
         before.command.value().map(String::as_str),
-        Some("sh -c read x; exec sleep 1000")
+        Some("sh -c 'read x; exec sleep 1000'")
     );
     let mut stdin = shell.0.stdin.take().expect("stdin");
     stdin.write_all(b"\n").expect("write");
@@ -191,7 +191,7 @@ fn an_exec_under_the_same_name_is_seen_without_waiting_for_the_facts() {
     let deadline = Instant::now() + Duration::from_secs(20);
     // The clock stands still, so nothing falls due.
     while table.read(&[shell.pid()], before).list[0].command.value()
-        != Some(&"sh -c read y z".into())
+        != Some(&"sh -c 'read y' z".into())
     {
         assert!(Instant::now() < deadline, "the exec was not seen");
         std::thread::yield_now();
@@ -215,7 +215,7 @@ fn hostile_names_and_arguments_are_harmless() {
     });
     assert_eq!(process.name, "a^[[2J) R 1");
     let command = process.command.value().expect("command");
-    assert_eq!(command, "^[]0;x^G -c read x \\xff\\u{202e}--token=***");
+    assert_eq!(command, "'^[]0;x^G' -c 'read x' \\xff\\u{202e}--token=***");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn an_endless_command_line_is_cut() {
     let process = wait_for_name(&mut table, child.pid(), "sh");
     assert_eq!(
         process.command.value().map(String::as_str),
-        Some("sh -c read x name …")
+        Some("sh -c 'read x' name …")
     );
 
     let detail = super::detail(Path::new("/proc"), process.key).expect("detail");

@@ -16,6 +16,7 @@ use crate::diagnose::foretold::foretell;
 use crate::diagnose::heard::{Heard, NAME, name_source};
 use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
+use crate::diagnose::rerun::with_command;
 use crate::diagnose::traceback::Frame;
 use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, Xid};
 use crate::model::gpu::Gpu;
@@ -349,9 +350,16 @@ impl Case {
         now: Mono,
     ) -> Option<Revision> {
         let facts = Facts { known, places };
-        let incident = self
+        let mut incident = self
             .by_text(catalogue, facts, gpus)
             .or_else(|| self.by_figures(catalogue, facts))?;
+        let program = self.key.process.and_then(|key| known.get(&key));
+        let command = program.and_then(|program| program.command.value().cloned());
+        if let Some(command) = &command
+            && program.is_some_and(|program| program.rank.get().is_none())
+        {
+            with_command(&mut incident, command);
+        }
         let time = jiff::Timestamp::from_millisecond(self.time.0);
         Some(Revision {
             key: self.key.clone(),
@@ -363,10 +371,7 @@ impl Case {
             at: self.key.first,
             time: self.time,
             processes: self.processes().collect(),
-            command: self
-                .key
-                .process
-                .and_then(|key| known.get(&key)?.command.value().cloned()),
+            command,
             excerpt: self.excerpt(),
             scene: Arc::clone(&self.scene),
         })
