@@ -41,6 +41,16 @@ impl Mirror {
         }
     }
 
+    /// After a stop the terminal is as the shell has it, whatever the command set before; what the command sets now is
+    /// followed anew, also where it is the same.
+    pub(super) fn begin_anew(&mut self, terminal: &Terminal) {
+        self.seen = plain(terminal.modes());
+        if let (Some(keyboard), Ok(modes)) = (&mut self.keyboard, tcgetattr(terminal)) {
+            *keyboard = modes;
+        }
+        self.is_read_inside = false;
+    }
+
     pub(super) fn follow(&mut self, master: impl AsFd, terminal: &Terminal) {
         let Ok(now) = tcgetattr(master) else { return };
         if now == self.seen || !terminal.is_foreground() || self.is_anothers(terminal) {

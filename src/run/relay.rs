@@ -245,6 +245,9 @@ impl<'a> Relay<'a> {
             if self.has_keys {
                 terminal.take();
             }
+            if let Some(mirror) = self.mirror.as_mut().filter(|_| is_in_front) {
+                mirror.begin_anew(terminal);
+            }
         }
         self.resize();
         ward.go_on(is_in_front);

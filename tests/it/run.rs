@@ -511,7 +511,9 @@ fn a_pager_behind_a_pipe_gets_its_keys() {
     line(&terminal, "echo the shell $((40 + 2))");
     terminal.wait_text("the shell 42");
     line(&terminal, "fg");
-    terminal.wait_text("1000\n(END)");
+    // What it drew before it was stopped may still stand further up.
+    let is_back = |screen: &vt100::Screen| screen.contents().trim_end().ends_with("1000\n(END)");
+    terminal.wait_for(is_back, "the pager again");
     terminal.send("g");
     terminal.wait_text("\n38\n39\n");
     terminal.send("q");
@@ -524,9 +526,10 @@ fn a_pager_behind_a_pipe_gets_its_keys() {
 
 /// A program that sets the modes of its standard output and reads its keys at `where`, behind a pipe.
 fn keys_from(place: &str) -> String {
-    let keys = format!("dd bs=1 count=3 <{place} 2>/dev/null | od -c");
+    // Open before anybody types: who has it open is who gets the keys.
+    let keys = "dd bs=1 count=3 <&3 2>/dev/null | od -c";
     let script = format!(
-        "s=$(stty -g <&2); stty cbreak -echo <&2; echo ready; {keys}; stty $s <&2; echo over"
+        "exec 3<{place}; s=$(stty -g <&2); stty cbreak -echo <&2; echo ready; {keys}; stty $s <&2; echo over"
     );
     format!("echo input | GPUTOP sh -c '{script}'")
 }

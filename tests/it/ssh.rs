@@ -125,6 +125,29 @@ fn a_connection_that_freezes_is_silent_then_given_up_and_another_one_is_heard() 
 
 /// A key with a passphrase, and no agent that knows it: the first connection asks before there is a screen, a later one when
 /// the person says so.
+/// Whether a child of that process waits for the answer to a question.
+fn reads_a_terminal(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let lists = threads
+        .flatten()
+        .map(|thread| thread.path().join("children"));
+    let children: String = lists
+        .filter_map(|list| fs::read_to_string(list).ok())
+        .collect();
+    children.split_whitespace().any(|child| {
+        // `0 0x4 …`: read, of a file that is a terminal.
+        let call = fs::read_to_string(format!("/proc/{child}/syscall")).unwrap_or_default();
+        let file = call
+            .strip_prefix("0 0x")
+            .and_then(|rest| rest.split(' ').next());
+        let file = file.and_then(|file| u32::from_str_radix(file, 16).ok());
+        let link = file.and_then(|file| fs::read_link(format!("/proc/{child}/fd/{file}")).ok());
+        link.is_some_and(|link| link.starts_with("/dev/tty") || link.starts_with("/dev/pts"))
+    })
+}
+
 #[test]
 fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     if !sshd::is_here() {
@@ -152,10 +175,13 @@ fn a_link_that_wants_a_passphrase_again_asks_for_it_in_the_plain_terminal() {
     terminal.wait_text("somebody has to answer on the way to it");
     terminal.wait_text("c connects.");
     fake.replace("[[gpu]]\nsm = 46\n");
-    // A person who gives up is back where they were.
+    // A person who gives up is back where they were. Between its question and its reading ssh misses a Ctrl-C.
     terminal.send("c");
     terminal.wait_text("gputop: connecting to far");
     asked(&terminal, 2);
+    wait_until("ssh to read the answer", || {
+        reads_a_terminal(terminal.pid())
+    });
     terminal.send("\x03");
     terminal.wait_text("somebody has to answer on the way to it");
     wait_sm(&terminal, "45");
