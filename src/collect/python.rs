@@ -283,7 +283,7 @@ fn still(spy: &mut PythonSpy, key: ProcessKey) -> Result<Still, Failure> {
             let moving = now.len() - held.len();
             let read = Still {
                 at,
-                threads: held.iter().map(|trace| thread(trace, key)).collect(),
+                threads: held.iter().filter_map(|trace| thread(trace, key)).collect(),
                 moving,
             };
             if moving == 0 {
@@ -310,15 +310,25 @@ fn is_same_stack(a: &StackTrace, b: &StackTrace) -> bool {
     a.thread_id == b.thread_id && a.frames == b.frames
 }
 
-fn thread(trace: &StackTrace, key: ProcessKey) -> StackThread {
+/// Of the hook that `gputop run` adds, which may be at work in a thread or have one of its own.
+const HOOK: &str = "/gputop_hook.py";
+
+/// Where the program stands: what the hook does in its place is left out, and a thread that is the hook's.
+fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
     let name = trace.thread_name.as_deref().unwrap_or_default();
     // Inside a container threads have other numbers, and before Python 3.11 none is known.
     let is_main = trace.os_thread_id == Some(key.pid.0.into()) || name == "MainThread";
-    StackThread {
+    let is_hook = |frame: &py_spy::Frame| frame.filename.ends_with(HOOK);
+    let hook = trace.frames.iter().rposition(is_hook);
+    let frames = &trace.frames[hook.map_or(0, |at| at + 1)..];
+    if hook.is_some() && frames.is_empty() {
+        return None;
+    }
+    Some(StackThread {
         name: visible(name.as_bytes(), MOST_TEXT),
         is_main,
-        frames: trace.frames.iter().take(MOST_FRAMES).map(frame).collect(),
-    }
+        frames: frames.iter().take(MOST_FRAMES).map(frame).collect(),
+    })
 }
 
 fn frame(frame: &py_spy::Frame) -> StackFrame {

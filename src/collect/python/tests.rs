@@ -113,6 +113,39 @@ fn the_stack_of_a_blocked_program_names_its_functions_and_lines_in_order() {
     assert!(reader.attached.is_empty());
 }
 
+/// As the hook is laid out: a module of its own, called from inside the program, with a thread of its own.
+const HOOK_MODULE: &str = "\
+import _thread, time
+def look():
+    print('here', flush=True)
+    time.sleep(600)
+def start():
+    _thread.start_new_thread(look, ())
+";
+
+#[test]
+fn what_the_hook_does_in_a_program_is_no_part_of_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("gputop_hook.py"), HOOK_MODULE).expect("written");
+    let program =
+        "import gputop_hook\ngputop_hook.start()\ndef alloc():\n    gputop_hook.look()\nalloc()\n";
+    let mut target = Target::start(
+        Command::new("python3")
+            .args(["-c", program])
+            .env("PYTHONPATH", folder.path()),
+    );
+    // Once from its thread, once from the program.
+    target.line();
+    target.line();
+    let stack = read(&mut PythonReader::default(), target.key()).expect("a stack");
+    let of = |thread: &StackThread| -> Vec<String> {
+        let functions = thread.frames.iter().map(|frame| frame.function.clone());
+        functions.collect()
+    };
+    assert_eq!(of(stack.main().expect("a thread")), ["alloc", "<module>"]);
+    assert_eq!(stack.threads.len(), 1, "{stack:?}");
+}
+
 #[test]
 fn a_process_without_python_gives_the_reason() {
     let target = Target::start(Command::new("sleep").arg("600"));
