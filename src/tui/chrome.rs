@@ -354,23 +354,32 @@ pub fn footer(
         );
         return Vec::new();
     }
-    let quit = format!(
-        "{} {}",
-        app.keymap.label(Action::Quit),
-        if is_first { "quit" } else { "back" }
-    );
-    let end = area.right().saturating_sub(1);
-    let mut right = put_right(buffer, area.x, end, area.y, &quit, theme.style(Role::Dim));
-    let mut hints = vec![Hint {
-        columns: right..end,
-        action: Action::Quit,
-    }];
+    let leave = if is_first { "quit" } else { "back" };
+    // The two that are on every screen stand in the narrowest pane as well.
+    let mut hints = Vec::new();
+    let mut right = area.right().saturating_sub(1);
+    for (action, word) in [
+        (Action::Quit, leave),
+        (Action::Help, Action::Help.def().short),
+    ] {
+        if app.keymap.keys(action).is_empty() {
+            continue;
+        }
+        let end = right;
+        let text = format!("{} {word}", app.keymap.label(action));
+        let start = put_right(buffer, area.x, end, area.y, &text, theme.style(Role::Dim));
+        hints.push(Hint {
+            columns: start..end,
+            action,
+        });
+        right = start.saturating_sub(2);
+    }
     let arrangement = arrangement(app);
     if !arrangement.is_empty() {
         right = put_right(
             buffer,
             area.x,
-            right.saturating_sub(2),
+            right,
             area.y,
             &arrangement,
             theme.style(Role::Warn),
@@ -391,6 +400,8 @@ pub fn footer(
             Action::Signal => SignalMenu::is_allowed(app).is_ok(),
             Action::Connect => app.fleet.iter().any(FleetRow::is_lost),
             Action::Probe => probe_menu::is_allowed(app).is_ok(),
+            // Logs are not in a recording.
+            Action::Log => app.recording.is_none(),
             _ => true,
         });
     for action in play.iter().chain(own) {

@@ -4,6 +4,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
+use crate::machine::gputop;
 use crate::run::{in_a_script, output, piped, script, text};
 use crate::terminal::Launch;
 
@@ -41,6 +42,15 @@ fn an_out_of_memory_error_is_explained_below_the_output() {
     let log = fs::read_to_string(&file).unwrap();
     assert!(log.contains(EXPLAINED) && !log.contains("ASSERT"), "{log}");
     assert!(log.contains("train.log:1"), "{log}");
+    // What it quotes is not the same once more, for whoever reads that file.
+    let (_, today) = log.split_once('\n').unwrap();
+    fs::write(&file, today).unwrap();
+    let again = gputop(["explain"]).arg(&file).output().unwrap();
+    let again = text(&again.stdout);
+    assert!(
+        again.contains(EXPLAINED) && !again.contains(" times"),
+        "{again}"
+    );
 }
 
 #[test]

@@ -459,7 +459,6 @@ impl Screen for FleetScreen {
             Action::Filter,
             Action::Sort,
             Action::Incidents,
-            Action::Help,
         ]
     }
 

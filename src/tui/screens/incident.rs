@@ -274,7 +274,6 @@ impl Screen for IncidentScreen {
             Action::Down,
             Action::PageDown,
             Action::Back,
-            Action::Help,
         ]
     }
 

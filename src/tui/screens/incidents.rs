@@ -210,7 +210,6 @@ impl Screen for IncidentList {
             Action::PageDown,
             Action::Why,
             Action::Back,
-            Action::Help,
         ]
     }
 

@@ -270,7 +270,6 @@ impl Screen for LogScreen {
             Action::Last,
             Action::Watch,
             Action::PageUp,
-            Action::Help,
         ]
     }
 

@@ -593,7 +593,6 @@ impl Screen for Overview {
             Action::Filter,
             Action::Sort,
             Action::Signal,
-            Action::Help,
             Action::Pause,
             Action::ScrollBack,
         ]

@@ -256,7 +256,7 @@ impl Screen for ProbeScreen {
     }
 
     fn footer(&self) -> &'static [Action] {
-        &[Action::Back, Action::Probe, Action::Copy, Action::Help]
+        &[Action::Back, Action::Probe, Action::Copy]
     }
 
     fn def(&self) -> &'static ScreenDef {

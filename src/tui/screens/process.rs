@@ -665,7 +665,6 @@ impl Screen for ProcessScreen {
             Action::Why,
             Action::Signal,
             Action::Copy,
-            Action::Help,
             Action::Down,
             Action::PageDown,
             Action::ZoomOut,

@@ -146,7 +146,7 @@ impl Screen for Unreadable {
     }
 
     fn footer(&self) -> &'static [Action] {
-        &[Action::Back, Action::Down, Action::PageDown, Action::Help]
+        &[Action::Back, Action::Down, Action::PageDown]
     }
 
     fn def(&self) -> &'static ScreenDef {

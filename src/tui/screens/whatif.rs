@@ -440,14 +440,8 @@ impl Screen for WhatifScreen {
 
     fn footer(&self) -> &'static [Action] {
         match self.document.devices.len() {
-            0 | 1 => &[Action::Up, Action::Down, Action::Copy, Action::Help],
-            _ => &[
-                Action::Up,
-                Action::Down,
-                Action::NextGpu,
-                Action::Copy,
-                Action::Help,
-            ],
+            0 | 1 => &[Action::Up, Action::Down, Action::Copy],
+            _ => &[Action::Up, Action::Down, Action::NextGpu, Action::Copy],
         }
     }
 

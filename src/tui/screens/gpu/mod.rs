@@ -327,7 +327,6 @@ impl Screen for GpuScreen {
             Action::Probe,
             Action::ZoomOut,
             Action::ScrollBack,
-            Action::Help,
         ]
     }
 

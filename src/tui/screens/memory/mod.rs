@@ -371,7 +371,6 @@ impl Screen for MemoryScreen {
             Action::NextGpu,
             Action::Stack,
             Action::Copy,
-            Action::Help,
             Action::Probe,
             Action::ZoomOut,
             Action::ScrollBack,

@@ -385,27 +385,15 @@ impl Screen for SnapshotScreen {
 
     fn footer(&self) -> &'static [Action] {
         if self.frames.is_some() {
-            return &[
-                Action::Back,
-                Action::Down,
-                Action::PageDown,
-                Action::Copy,
-                Action::Help,
-            ];
+            return &[Action::Back, Action::Down, Action::PageDown, Action::Copy];
         }
         match self.pane {
-            Pane::Summary => &[
-                Action::NextPane,
-                Action::NextGpu,
-                Action::Copy,
-                Action::Help,
-            ],
+            Pane::Summary => &[Action::NextPane, Action::NextGpu, Action::Copy],
             Pane::Map => &[
                 Action::NextPane,
                 Action::Right,
                 Action::Open,
                 Action::NextGpu,
-                Action::Help,
             ],
             Pane::Time => &[
                 Action::NextPane,
@@ -416,7 +404,6 @@ impl Screen for SnapshotScreen {
                 Action::ZoomIn,
                 Action::ZoomOut,
                 Action::NextError,
-                Action::Help,
             ],
             Pane::Stacks | Pane::Grown => &[
                 Action::NextPane,
@@ -424,7 +411,6 @@ impl Screen for SnapshotScreen {
                 Action::Filter,
                 Action::Down,
                 Action::Copy,
-                Action::Help,
             ],
         }
     }
