@@ -32,6 +32,6 @@ pub struct Line {
     pub repeats: u32,
     /// The number of the last of them.
     pub last: u64,
-    /// Shown, not output: source text of a traceback, what an explanation of ours quotes.
+    /// Source text that a traceback shows, not output.
     pub is_code: bool,
 }

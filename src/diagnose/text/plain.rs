@@ -21,19 +21,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
     without_lone_numbers(&mut lines);
     without_other_threads(&mut lines);
     mark_code(&mut lines);
-    mark_own_quotes(&mut lines);
     lines
-}
-
-/// What `gputop run` says below a program's output quotes it: that is not the program's once more.
-fn mark_own_quotes(lines: &mut [Line]) {
-    // As `export::explanation` writes it: a label, and all that belongs to it below, as far in as its text.
-    let (label, below) = ("SAID  ", "      ");
-    let mut is_quote = false;
-    for line in lines {
-        is_quote = line.text.starts_with(label) || (is_quote && line.text.starts_with(below));
-        line.is_code |= is_quote;
-    }
 }
 
 /// `3: text` is a rank's (`srun --label`) only where most lines have one.
