@@ -7,58 +7,54 @@
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
 
+mod announce;
 mod at_oom;
 mod devices;
 mod kernel;
+mod orders;
 mod remembered;
+mod start;
 mod told;
 mod unattributed;
 mod xids;
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use self::at_oom::AtOom;
-use self::kernel::{Kernel, KernelOrder};
+use self::kernel::KernelOrder;
 use self::remembered::Remembered;
+pub use self::start::start;
 use self::unattributed::{Known, explain, is_worth_a_look};
-use self::xids::{Half, Xids};
+use self::xids::Xids;
 use super::clock::{now_mono, now_wall};
-use super::driver::{NvmlFailure, diagnose_driver};
-use super::ends::oom::Places;
-use super::ends::{End, Ends, Seen};
+use super::ends::{Ends, Seen};
 use super::hook::{News, ToldPools, Traced};
-use super::host::hello;
-use super::kernel_log::XidLine;
-use super::logs::{self, Logs, Told};
+use super::logs::{Logs, Told};
 use super::nvml::library::Library;
 use super::nvml::worker::{self, Order};
 use super::nvml::xid;
-use super::open_files::ask_for_room;
-use super::probe;
+use super::process::ProcessReadout;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
-use super::process::{ProcessReadout, detail, send_signal};
 use super::python::{Python, Stack, Wanted};
 use super::torch::Failure;
 use super::torch::rise::Rise;
-use super::torch::sampler::{PERIOD, Sampler};
-use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose, Xid};
+use super::torch::sampler::Sampler;
+use crate::model::event::Observation;
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
 use crate::model::leave::Leave;
-use crate::model::pool::{FailureMap, Pool, PoolMap, Pools};
+use crate::model::pool::{FailureMap, PoolMap, Pools};
 use crate::model::probe::Wish;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::replayed::Replayed;
-use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::StackWhy;
-use crate::model::text::visible;
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
 use crate::source::stream::Feed;
 use crate::source::{Request, Update};
@@ -110,180 +106,6 @@ pub enum Section {
 const PATIENCE: Duration = Duration::from_millis(1_500);
 /// More than any machine has: a driver that counts wildly must not start a thread for each.
 const MOST_GPUS: u32 = 256;
-/// How long a driver that did not load is left alone.
-const RETRY_DRIVER: Duration = Duration::from_secs(10);
-/// Starts all threads; the stream ends when the reader drops its end.
-///
-/// # Errors
-/// When the system gives no thread.
-pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::io::Result<()> {
-    ask_for_room();
-    let (sections, inbox) = mpsc::channel();
-    let thread = |name: &str| std::thread::Builder::new().name(name.into());
-
-    let to_agent = sections.clone();
-    thread("requests").spawn(move || {
-        while let Ok(request) = requests.recv() {
-            if to_agent.send(Section::Request(request)).is_err() {
-                return;
-            }
-        }
-        let _ = to_agent.send(Section::Closed);
-    })?;
-
-    let library = Arc::new(Library::new(options.library.clone()));
-    let (driver_library, to_agent) = (Arc::clone(&library), sections.clone());
-    thread("nvml").spawn(move || load_driver(&driver_library, &to_agent))?;
-
-    let hello = hello();
-    let (kernel_orders, orders) = mpsc::channel();
-    let (kernel, to_agent) = (Kernel::new(&options, hello.namespace), sections.clone());
-    thread("host").spawn(move || kernel.run(&orders, &to_agent))?;
-
-    let feed = Arc::new(feed);
-    let (details, detail_orders) = mpsc::channel();
-    let detail_feed = Arc::clone(&feed);
-    let proc_root = options.proc_root.clone();
-    thread("detail").spawn(move || {
-        while let Ok(key) = detail_orders.recv() {
-            detail_feed.push(Update::Detail(key, Box::new(detail(&proc_root, key))));
-        }
-    })?;
-
-    let (probes, wishes) = mpsc::channel::<(Wish, Frame)>();
-    let probe_feed = Arc::clone(&feed);
-    let proc_root = options.proc_root.clone();
-    thread("probe").spawn(move || {
-        while let Ok((wish, known)) = wishes.recv() {
-            let probe = probe::probe(&wish, &known, &proc_root);
-            probe_feed.push(Update::Probed(Arc::new(probe)));
-        }
-    })?;
-
-    let to_agent = sections.clone();
-    let python = Python::start(move |key, stack| {
-        let _ = to_agent.send(Section::Stack(key, Box::new(stack)));
-    })?;
-    let sampler = Sampler::start(&options.proc_root, PERIOD)?;
-    if hello.namespace != PidNamespace::Host {
-        sampler.suspect_copies();
-    }
-    let to_agent = sections.clone();
-    let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
-    let settings = logs::Settings::new(&options.proc_root, tmux, tmux_folder);
-    let logs = logs::start(settings, move |told| {
-        let _ = to_agent.send(Section::Log(Box::new(told)));
-    })?;
-    let (at_rise, at_oom, to_agent) = (python.clone(), logs.clone(), sections.clone());
-    sampler.alert(move |rise| {
-        let wanted = wanted_at(&rise);
-        if rise.is_oom() {
-            at_oom.ooms_rose(rise.process);
-            // Before its stack can be there: who hears of that must know of what it is.
-            let _ = to_agent.send(Section::Ooms(Box::new(rise)));
-        }
-        at_rise.take(wanted);
-    });
-    let to_agent = sections.clone();
-    let places = Places {
-        proc_root: options.proc_root.clone(),
-        cgroup_root: options.cgroup_root,
-        is_host: hello.namespace == PidNamespace::Host,
-    };
-    let ends = Ends::start(places, &options.kernel_log, move |seen| {
-        let _ = to_agent.send(Section::Seen(seen));
-    })?;
-    let agent = Agent {
-        feed,
-        log: ends.log().clone(),
-        ends,
-        xids: Xids::default(),
-        xid_thread: None,
-        sampler,
-        python,
-        logs,
-        pools: Pools::default(),
-        told: ToldPools::default(),
-        watched: Vec::new(),
-        map_wanted: None,
-        boot_id: hello.boot_id.clone(),
-        agent_id: hello.agent.clone(),
-        namespace: hello.namespace,
-        interval: options.interval,
-        library,
-        sections,
-        kernel: kernel_orders,
-        details,
-        probes,
-        replays: None,
-        workers: BTreeMap::new(),
-        gpus: BTreeMap::new(),
-        driver: None,
-        host: None,
-        processes: ProcessList::default(),
-        copies: HashSet::new(),
-        leftovers: None,
-        remembered: Remembered::default(),
-        awaited: Vec::new(),
-        at_oom: AtOom::default(),
-        focus: None,
-        leave: options.leave,
-        proc_root: options.proc_root,
-        frame_seq: 0,
-        event_seq: 0,
-    };
-    thread("agent").spawn(move || agent.run(hello, &inbox))?;
-    Ok(())
-}
-
-/// Loads the driver, says what was found, and looks again while there is none or its GPUs may have changed.
-fn load_driver(library: &Library, sections: &Sender<Section>) {
-    loop {
-        if sections
-            .send(Section::Driver(find_driver(library)))
-            .is_err()
-        {
-            return;
-        }
-        std::thread::sleep(RETRY_DRIVER);
-    }
-}
-
-fn find_driver(library: &Library) -> Driver {
-    let nothing = |failure: &NvmlFailure| {
-        let trouble = diagnose_driver(Path::new("/"), failure);
-        let reason = if *failure == NvmlFailure::NoPermission {
-            Reason::Denied
-        } else {
-            Reason::Unsupported
-        };
-        Missing::new(reason, trouble.reason())
-    };
-    let nvml = match library.acquire() {
-        Ok(nvml) => nvml,
-        Err(error) => {
-            let why = nothing(&NvmlFailure::from(&error));
-            return Driver {
-                version: Reading::Missing(why.clone()),
-                cuda: Reading::Missing(why.clone()),
-                gpus: Reading::Missing(why),
-            };
-        }
-    };
-    let say = |r: Result<String, _>| Reading::from(r.map_err(|e| super::nvml::missing(&e)));
-    Driver {
-        version: say(nvml.sys_driver_version().map(|v| visible(v.as_bytes(), 40))),
-        cuda: say(nvml
-            .sys_cuda_driver_version()
-            .map(|v| format!("{}.{}", v / 1_000, v % 1_000 / 10))),
-        gpus: match nvml.device_count() {
-            Ok(0) => Reading::Missing(nothing(&NvmlFailure::NoGpus)),
-            Ok(count) => count.into(),
-            Err(error) => Reading::Missing(nothing(&NvmlFailure::from(&error))),
-        },
-    }
-}
-
 struct Agent {
     feed: Arc<Feed>,
     ends: Ends,
@@ -490,52 +312,6 @@ impl Agent {
         }
     }
 
-    fn take_xid(&mut self, gpu: Option<GpuUuid>, number: u64) {
-        let event = Half {
-            gpu,
-            number,
-            at: now_mono(),
-        };
-        if let Some(xid) = self.xids.event(event, self.log.is_ok()) {
-            self.announce_driver_xid(xid);
-        }
-    }
-
-    fn take_xid_line(&mut self, line: XidLine) {
-        let is_it = |gpu: &&Gpu| gpu.board.pci_bus.value() == Some(&line.pci_bus);
-        let gpu = self.gpus.values().find(is_it).map(|gpu| gpu.uuid.clone());
-        let gpu = self.xids.line(Half {
-            gpu,
-            number: line.number,
-            at: now_mono(),
-        });
-        let pid = line
-            .pid
-            .get()
-            .filter(|_| self.namespace == PidNamespace::Host);
-        let process = pid.and_then(|pid| self.remembered.with_pid(pid, &self.processes.list));
-        let xid = Xid {
-            number: line.number,
-            text: line.text.into(),
-            pid: line.pid,
-        };
-        self.announce(process, gpu, Observation::Xid(xid));
-    }
-
-    /// An Xid without its line.
-    fn announce_driver_xid(&mut self, xid: Half) {
-        let why = match &self.log {
-            Ok(()) => Missing::new(Reason::Unknown, "the kernel log has no line of it"),
-            Err(why) => why.clone(),
-        };
-        let observation = Observation::Xid(Xid {
-            number: xid.number,
-            text: Reading::Missing(why.clone()),
-            pid: Reading::Missing(why),
-        });
-        self.announce(None, xid.gpu, observation);
-    }
-
     fn start_worker(&mut self, index: u32) {
         if self.workers.contains_key(&index) {
             return;
@@ -553,112 +329,6 @@ impl Agent {
             }
             Err(error) => tracing::error!(index, %error, "no thread for a GPU"),
         }
-    }
-
-    fn serve(&mut self, request: Request) {
-        match request {
-            Request::Detail(key) => {
-                let _ = self.details.send(key);
-            }
-            Request::Stacks(key) => self.python.take(Wanted::asked(key)),
-            Request::Log(key) => {
-                let feed = Arc::clone(&self.feed);
-                self.logs
-                    .view(key, move |view| feed.push(Update::Log(Arc::new(view))));
-            }
-            Request::Watch { process, path } => {
-                let feed = Arc::clone(&self.feed);
-                let answer = move |name| feed.push(Update::Watched(process, name));
-                self.logs.name(process, path.into(), answer);
-            }
-            Request::Signal { signal, processes } => self.send_signal(signal, processes),
-            Request::Probe(wish) => self.probe(wish),
-            Request::Focus(focus) => self.set_focus(focus),
-            Request::Interval(interval) => {
-                self.interval = interval;
-                for worker in self.workers.values() {
-                    let _ = worker.send(Order::Interval(interval));
-                }
-            }
-            Request::Map(wanted) => {
-                self.map_wanted = wanted;
-                self.ask_for_map();
-            }
-            Request::Play(_) | Request::Connect => {}
-        }
-    }
-
-    /// On the probe's own thread, one after the other: it waits for its child.
-    fn probe(&self, wish: Wish) {
-        if let Err(why) = self.leave.probes {
-            let refused = probe::refused(&wish.gpu, why.into());
-            self.feed.push(Update::Probed(Arc::new(refused)));
-            return;
-        }
-        let known = Frame {
-            gpus: self.gpus.values().cloned().collect(),
-            pools: Some(self.pools.clone()),
-            ..Frame::default()
-        };
-        let _ = self.probes.send((wish, known));
-    }
-
-    /// On a thread that is started for the first and plays them one after the other: the largest takes a second and
-    /// more memory than everything else here.
-    fn replay(&mut self, failures: Vec<Traced>) {
-        if failures.is_empty() {
-            return;
-        }
-        if self.replays.is_none() {
-            let (replays, inbox) = mpsc::channel::<Traced>();
-            let sections = self.sections.clone();
-            let work = move || {
-                while let Ok(failure) = inbox.recv() {
-                    let Some(told) = failure.replay() else {
-                        continue;
-                    };
-                    let told = Section::Replayed(failure.process, Box::new(told));
-                    if sections.send(told).is_err() {
-                        return;
-                    }
-                }
-            };
-            let thread = std::thread::Builder::new().name("replay".into());
-            match thread.spawn(work) {
-                Ok(_) => self.replays = Some(replays),
-                Err(error) => tracing::error!(%error, "no thread for allocation traces"),
-            }
-        }
-        let Some(replays) = &self.replays else { return };
-        for failure in failures {
-            let _ = replays.send(failure);
-        }
-    }
-
-    fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
-        let send = |key| match self.leave.signals {
-            Err(why) => Err(Missing::new(Reason::Denied, why)),
-            Ok(()) => send_signal(&self.proc_root, key, signal),
-        };
-        let outcomes = processes.into_iter().map(|key| (key, send(key)));
-        self.feed.push(Update::Signalled(Signalled {
-            signal,
-            outcomes: outcomes.collect(),
-        }));
-    }
-
-    fn set_focus(&mut self, focus: Option<GpuUuid>) {
-        if self.focus == focus {
-            return;
-        }
-        for (index, worker) in &self.workers {
-            let uuid = self.gpus.get(index).map(|gpu| &gpu.uuid);
-            let (had, has) = (uuid == self.focus.as_ref(), uuid == focus.as_ref());
-            if uuid.is_some() && had != has {
-                let _ = worker.send(Order::Focus(has));
-            }
-        }
-        self.focus = focus;
     }
 
     fn publish(&mut self, inbox: &Receiver<Section>) -> Result<(), Closed> {
@@ -839,36 +509,6 @@ impl Agent {
         }
     }
 
-    fn ask_for_map(&self) {
-        if let Some((process, ordinal)) = self.map_wanted {
-            let sections = self.sections.clone();
-            self.sampler.map(process, ordinal, move |map| {
-                let _ = sections.send(Section::Map((process, ordinal), map));
-            });
-        }
-    }
-
-    fn announce_exit(&mut self, end: End) {
-        // A forked copy was no user of a GPU.
-        if self.copies.contains(&end.process) {
-            return;
-        }
-        let now = now_mono();
-        let told = self.remembered.tell(end.process, &self.processes.list, now);
-        let Some((last, peak)) = told else { return };
-        let exit = Exit {
-            last: last.map(Box::new),
-            gpus: peak.gpus,
-            status: end.code,
-            signal: end.signal,
-            oom: Box::new(end.oom),
-            peak_vram: peak.vram,
-            noticed_after: now.since(end.since),
-        };
-        self.announce(Some(end.process), None, Observation::Exit(exit));
-        self.logs.ended(end.process);
-    }
-
     /// In a container nobody says who really uses a GPU: a worker that was forked holds its parent's devices open and
     /// a copy of its allocator, and none of its memory.
     fn drop_copies(&mut self) {
@@ -899,74 +539,6 @@ impl Agent {
         for gpu in self.gpus.values_mut() {
             gpu.unattributed = explain(gpu, &known);
         }
-    }
-
-    fn announce_ooms(&mut self, rise: Rise) {
-        let Some((before, after)) = rise.ooms else {
-            return;
-        };
-        self.ask_for_failure_map(&rise);
-        let is_it = |pool: &&Pool| pool.process == rise.process && pool.ordinal == rise.ordinal;
-        let pool = self.pools.list.iter().find(is_it);
-        let gpu = pool.and_then(|pool| pool.gpu.value().cloned());
-        let rose = OomsRose {
-            before,
-            after,
-            ordinal: rise.ordinal,
-            since: rise.since,
-            stats: rise.stats,
-        };
-        self.ask_for_gpu(rise.process, gpu.as_ref());
-        self.announce(Some(rise.process), gpu, Observation::Ooms(Box::new(rose)));
-    }
-
-    /// What is there now, before who failed lets go of it.
-    fn ask_for_gpu(&mut self, process: ProcessKey, gpu: Option<&GpuUuid>) {
-        let known = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
-        let worker = known.and_then(|known| Some((known, self.workers.get(&known.index)?)));
-        if let Some((known, worker)) = worker
-            && worker.send(Order::Now).is_ok()
-        {
-            self.at_oom.ask(process, known.uuid.clone(), now_mono());
-        }
-    }
-
-    /// The sooner it is read, the less of what failed is taken apart.
-    fn ask_for_failure_map(&self, rise: &Rise) {
-        let (sections, since) = (self.sections.clone(), rise.since);
-        self.sampler.map(rise.process, rise.ordinal, move |map| {
-            if let Ok(map) = map {
-                let _ = sections.send(Section::FailureMap(Box::new(FailureMap { since, map })));
-            }
-        });
-    }
-
-    fn announce_health(&mut self, gpu: &GpuUuid, health: &Health) {
-        let change = HealthChange {
-            state: health.state,
-            detail: health.detail.clone(),
-        };
-        self.announce(None, Some(gpu.clone()), Observation::Health(change));
-    }
-
-    fn announce(
-        &mut self,
-        process: Option<ProcessKey>,
-        gpu: Option<GpuUuid>,
-        observation: Observation,
-    ) {
-        let event = Event {
-            boot_id: self.boot_id.clone(),
-            agent: self.agent_id.clone(),
-            seq: self.event_seq,
-            time: now_wall(),
-            mono: now_mono(),
-            process,
-            gpu,
-            observation,
-        };
-        self.event_seq += 1;
-        self.feed.push(Update::Event(event));
     }
 }
 

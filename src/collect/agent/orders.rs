@@ -1,0 +1,134 @@
+//! What is asked of the agent, passed on to who does it; what it may not do is refused here as well.
+
+use std::sync::{Arc, mpsc};
+
+use super::{Agent, Section};
+use crate::collect::hook::Traced;
+use crate::collect::nvml::worker::Order;
+use crate::collect::probe;
+use crate::collect::process::send_signal;
+use crate::collect::python::Wanted;
+use crate::model::frame::Frame;
+use crate::model::probe::Wish;
+use crate::model::process::ProcessKey;
+use crate::model::reading::{Missing, Reason};
+use crate::model::signal::{Signal, Signalled};
+use crate::model::units::GpuUuid;
+use crate::source::{Request, Update};
+
+impl Agent {
+    pub(super) fn serve(&mut self, request: Request) {
+        match request {
+            Request::Detail(key) => {
+                let _ = self.details.send(key);
+            }
+            Request::Stacks(key) => self.python.take(Wanted::asked(key)),
+            Request::Log(key) => {
+                let feed = Arc::clone(&self.feed);
+                self.logs
+                    .view(key, move |view| feed.push(Update::Log(Arc::new(view))));
+            }
+            Request::Watch { process, path } => {
+                let feed = Arc::clone(&self.feed);
+                let answer = move |name| feed.push(Update::Watched(process, name));
+                self.logs.name(process, path.into(), answer);
+            }
+            Request::Signal { signal, processes } => self.send_signal(signal, processes),
+            Request::Probe(wish) => self.probe(wish),
+            Request::Focus(focus) => self.set_focus(focus),
+            Request::Interval(interval) => {
+                self.interval = interval;
+                for worker in self.workers.values() {
+                    let _ = worker.send(Order::Interval(interval));
+                }
+            }
+            Request::Map(wanted) => {
+                self.map_wanted = wanted;
+                self.ask_for_map();
+            }
+            Request::Play(_) | Request::Connect => {}
+        }
+    }
+
+    /// On the probe's own thread, one after the other: it waits for its child.
+    pub(super) fn probe(&self, wish: Wish) {
+        if let Err(why) = self.leave.probes {
+            let refused = probe::refused(&wish.gpu, why.into());
+            self.feed.push(Update::Probed(Arc::new(refused)));
+            return;
+        }
+        let known = Frame {
+            gpus: self.gpus.values().cloned().collect(),
+            pools: Some(self.pools.clone()),
+            ..Frame::default()
+        };
+        let _ = self.probes.send((wish, known));
+    }
+
+    /// On a thread that is started for the first and plays them one after the other: the largest takes a second and
+    /// more memory than everything else here.
+    pub(super) fn replay(&mut self, failures: Vec<Traced>) {
+        if failures.is_empty() {
+            return;
+        }
+        if self.replays.is_none() {
+            let (replays, inbox) = mpsc::channel::<Traced>();
+            let sections = self.sections.clone();
+            let work = move || {
+                while let Ok(failure) = inbox.recv() {
+                    let Some(told) = failure.replay() else {
+                        continue;
+                    };
+                    let told = Section::Replayed(failure.process, Box::new(told));
+                    if sections.send(told).is_err() {
+                        return;
+                    }
+                }
+            };
+            let thread = std::thread::Builder::new().name("replay".into());
+            match thread.spawn(work) {
+                Ok(_) => self.replays = Some(replays),
+                Err(error) => tracing::error!(%error, "no thread for allocation traces"),
+            }
+        }
+        let Some(replays) = &self.replays else { return };
+        for failure in failures {
+            let _ = replays.send(failure);
+        }
+    }
+
+    pub(super) fn send_signal(&self, signal: Signal, processes: Vec<ProcessKey>) {
+        let send = |key| match self.leave.signals {
+            Err(why) => Err(Missing::new(Reason::Denied, why)),
+            Ok(()) => send_signal(&self.proc_root, key, signal),
+        };
+        let outcomes = processes.into_iter().map(|key| (key, send(key)));
+        self.feed.push(Update::Signalled(Signalled {
+            signal,
+            outcomes: outcomes.collect(),
+        }));
+    }
+
+    pub(super) fn set_focus(&mut self, focus: Option<GpuUuid>) {
+        if self.focus == focus {
+            return;
+        }
+        for (index, worker) in &self.workers {
+            let uuid = self.gpus.get(index).map(|gpu| &gpu.uuid);
+            let (had, has) = (uuid == self.focus.as_ref(), uuid == focus.as_ref());
+            if uuid.is_some() && had != has {
+                let _ = worker.send(Order::Focus(has));
+            }
+        }
+        self.focus = focus;
+    }
+
+    pub(super) fn ask_for_map(&self) {
+        if let Some((process, ordinal)) = self.map_wanted {
+            let sections = self.sections.clone();
+            self.sampler.map(process, ordinal, move |map| {
+                let _ = sections.send(Section::Map((process, ordinal), map));
+            });
+        }
+    }
+}
