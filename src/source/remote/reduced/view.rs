@@ -14,10 +14,10 @@ use super::processes::{Known, People};
 use super::round::{Details, Round};
 use super::usage::Usage;
 use crate::model::frame::{Frame, ProcessList, SCHEMA};
-use crate::model::gpu::{Gpu, Health, HealthState};
+use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, PidNamespace};
 use crate::model::pool::{Pools, Unread};
-use crate::model::process::Process;
+use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
@@ -116,7 +116,7 @@ impl View {
             interval,
             driver: Some(driver),
             host: Some(self.machine.read(&self.facts, round)),
-            pools: Some(self.no_pools(&processes, mono)),
+            pools: Some(self.no_pools(&gpus, mono)),
             processes: Some(ProcessList {
                 at: mono,
                 list: Arc::new(processes),
@@ -229,10 +229,15 @@ impl View {
         }
     }
 
-    /// Nobody looks into the processes there.
-    fn no_pools(&self, processes: &[Process], mono: Mono) -> Pools {
-        let unread = processes.iter().map(|process| Unread {
-            process: process.key,
+    /// Nobody looks into the processes there. Whoever only draws has no allocator to look for.
+    fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
+        let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());
+        let computing = on_gpus
+            .flatten()
+            .filter(|holder| holder.kind != ContextKind::Graphics);
+        let keys: BTreeSet<ProcessKey> = computing.filter_map(|holder| holder.process).collect();
+        let unread = keys.into_iter().map(|process| Unread {
+            process,
             why: self.untold.clone(),
             ..Unread::default()
         });
@@ -264,7 +269,7 @@ fn no_gpus(round: &Round) -> Missing {
 mod tests {
     use super::super::lines::{Heard, Lines};
     use super::*;
-    use crate::model::gpu::{ContextKind, Throttle};
+    use crate::model::gpu::Throttle;
     use crate::model::units::{Bytes, Percent, UnixMillis};
     use proptest::prelude::*;
 
@@ -402,6 +407,8 @@ mod tests {
         );
         let known = after.process(xorg.key()).expect("it is known");
         assert_eq!((known.name.as_str(), known.key.start.0), ("Xorg", 50));
+        let unread = after.pools.as_ref().map(|pools| pools.unread.len());
+        assert_eq!(unread, Some(2), "who only draws has no allocator");
         assert_eq!(after.gpus[0].utilization_at, Some(Mono(1_001_000)));
         let [instance] = &after.gpus[1].mig[..] else {
             panic!("{:?}", after.gpus[1].mig);
