@@ -13,7 +13,7 @@
 //! `incidents` keeps on disk what went wrong, until somebody has read it. `cli` puts them together. `tests/it/layers.rs` holds these directions.
 //!
 //! `cfg(local)` (build.rs) is on Linux with the feature `local`. Without it neither `collect`, `probe` nor `run` is there: a
-//! client for other hosts, recordings and logs.
+//! client for other hosts, recordings and logs, also on a Mac (`.ci/laptop`).
 
 pub mod allocator;
 pub mod cli;

@@ -1,18 +1,19 @@
 //! The way to a far host, before a screen is opened: ssh asks what it has to ask, and where there is no gputop, this one
 //! is offered.
 
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io::{BufRead, IsTerminal};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail, eyre};
 
+use super::program::Program;
 use super::say;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Millis};
+use crate::model::units::Millis;
 use crate::source::remote::protocol::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};
@@ -22,9 +23,9 @@ use crate::tui::WayIn;
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct FarArgs {
-    /// Copy this program to a host that has none, without asking
-    #[arg(long, conflicts_with = "no_push")]
-    push: bool,
+    /// Copy this program, or FILE, a gputop for the machine there, to a host that has none, without asking
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "no_push")]
+    push: Option<Option<PathBuf>>,
     /// Never copy it, and do not ask
     #[arg(long)]
     no_push: bool,
@@ -149,13 +150,24 @@ fn settle(connection: &Connection, args: &FarArgs) -> Result<()> {
         return Ok(());
     };
     let lack = bare.lack(&ssh.host);
-    let is_wanted = args.push || (!args.no_push && wants_copy(&lack));
+    let is_wanted = args.push.is_some() || (!args.no_push && wants_copy(&lack));
     let went = if is_wanted {
-        push(ssh, shared, &bare.machine)
-    } else {
+        push(
+            ssh,
+            shared,
+            args.push.clone().flatten().as_deref(),
+            &bare.machine,
+        )
+    } else if IS_AGENT {
         Err(eyre!(
             "{lack}: install this version there, or `gputop --push {}` copies this one",
             ssh.host
+        ))
+    } else {
+        Err(eyre!(
+            "{lack}: install this version there, or `gputop --push=FILE {}` copies one for {}",
+            ssh.host,
+            bare.machine
         ))
     };
     match went {
@@ -265,8 +277,7 @@ fn wants_copy(lack: &str) -> bool {
         return false;
     }
     let version = env!("CARGO_PKG_VERSION");
-    let size = program().ok().and_then(|(_, size)| Some(Bytes(size?)));
-    let size = size.map_or(String::new(), |size| format!(" ({size})"));
+    let size = Program::own().map_or_else(|_| String::new(), |own| format!(" ({})", own.size()));
     say(&format!(
         "gputop: {lack}. Copy this one{size} to ~/.cache/gputop/{version} there? [y/N] "
     ));
@@ -275,34 +286,28 @@ fn wants_copy(lack: &str) -> bool {
     matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// This program, also when it was replaced since it was started, and how large it is.
-fn program() -> std::io::Result<(File, Option<u64>)> {
-    let file = File::open("/proc/self/exe")?;
-    let size = file.metadata().map(|meta| meta.len()).ok();
-    Ok((file, size))
-}
-
-fn push(ssh: &Ssh, shared: Option<&Shared>, machine: &str) -> Result<()> {
-    if !IS_AGENT {
-        bail!(
-            "this gputop is a client alone, of no use on {}: install gputop there",
-            ssh.host
-        );
-    }
-    let here = format!("Linux {}", std::env::consts::ARCH);
-    if machine != here {
-        bail!(
-            "{} is {machine}, and this program is for {here}: install gputop there",
-            ssh.host
-        );
-    }
-    let (file, size) = program()?;
-    let Some(size) = size else {
-        bail!("this program cannot be read, so it cannot be copied");
+/// Copies what is in `file`, or this program.
+fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) -> Result<()> {
+    let host = &ssh.host;
+    let program = match file {
+        Some(file) => Program::in_file(file)?,
+        None if IS_AGENT => Program::own()?,
+        None => bail!(
+            "this gputop is a client alone, of no use on {host}: install gputop there, or `gputop --push=FILE {host}` \
+             copies one for {machine}"
+        ),
     };
-    let mut command = ssh.asking(shared, &install(size));
+    if program.machine != Some(machine) {
+        let what = if file.is_some() { "that" } else { "this" };
+        bail!(
+            "{host} is {machine}, and {what} program is for {}: install gputop there, or `gputop --push=FILE {host}` \
+             copies one for it",
+            program.machine.unwrap_or("another machine")
+        );
+    }
+    let mut command = ssh.asking(shared, &install(program.bytes));
     command
-        .stdin(file)
+        .stdin(program.file)
         .stdout(Stdio::null())
         .stderr(Stdio::inherit());
     if !run(command)?.status.success() {

@@ -5,6 +5,8 @@
 // Printing is what a command line is for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(any(test, not(local)))]
+mod absent;
 #[cfg(local)]
 mod agent;
 #[cfg(local)]
@@ -28,6 +30,7 @@ mod log;
 mod once;
 #[cfg(local)]
 mod probe;
+mod program;
 mod progress;
 mod record;
 mod replay;
@@ -111,10 +114,13 @@ enum Command {
     /// What `gputop HOST` runs there
     #[command(hide = true)]
     Agent(agent::Args),
+    #[cfg(not(local))]
+    #[command(flatten)]
+    Absent(absent::Absent),
 }
 
 /// Why this host is not seen, of a build without `cfg(local)`: a clause.
-#[cfg(not(local))]
+#[cfg(any(test, not(local)))]
 const NO_COLLECTORS: &str = "this gputop is a client, built without what sees its own host";
 
 /// The names of all subcommands, for hints.
@@ -175,6 +181,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Cards(args)) => cards::run(args),
         #[cfg(local)]
         Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),
+        #[cfg(not(local))]
+        Some(Command::Absent(absent)) => color_eyre::eyre::bail!(absent.sentence()),
     }
 }
 

@@ -156,9 +156,12 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
 
 fn expect_terminal() -> Result<()> {
     if !has_terminal() {
-        bail!(
-            "standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording"
-        );
+        let once = if cfg!(local) {
+            "`gputop once` prints one sample, "
+        } else {
+            ""
+        };
+        bail!("standard output is no terminal; {once}`gputop record` writes a recording");
     }
     Ok(())
 }

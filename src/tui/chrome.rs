@@ -78,8 +78,8 @@ fn replay_words(recording: &Recording) -> String {
 /// A word for help.
 pub const REDUCED: (&str, &str) = (
     "reduced",
-    "No gputop runs on that host: nvidia-smi tells what it can, which is nothing of allocators, logs, failures and what each \
-     process does. `gputop --push HOST` copies gputop there.",
+    "No gputop runs on that host: nvidia-smi tells what it can, which is nothing of allocators, logs and failures. \
+     `gputop --push HOST` copies gputop there.",
 );
 
 /// What is wrong with the link to a far host, if anything is.

@@ -81,6 +81,28 @@ ecc.errors.uncorrected.volatile.total=0
 mig.mode.current=Disabled
 ";
 
+const VERSION: &str = "NVIDIA-SMI version  : 580.159.04
+NVML version        : 580.159
+DRIVER version      : 580.159.04
+CUDA Version        : 13.0
+";
+
+/// What stands above its list of processes.
+const USAGE: &str = "\
+# gpu         pid   type     sm    mem    enc    dec    jpg    ofa     fb   ccpm    command
+# Idx           #    C/G      %      %      %      %      %      %     MB     MB    name
+";
+
+const TABLE: &str = "\
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 580.159.04             Driver Version: 580.159.04     CUDA Version: 13.0     |
++-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+|   0  NVIDIA H200                    On  |   00000000:3B:00.0 Off |                   On |
+| N/A   44C    P0            125W /  700W |    1551MiB / 143771MiB |     31%      Default |
++-----------------------------------------+------------------------+----------------------+
+";
+
 /// The files of one, in a folder.
 pub struct NvidiaSmi {
     folder: PathBuf,
@@ -95,6 +117,10 @@ impl NvidiaSmi {
         let smi = Self { folder };
         smi.write("help", NEW_NAMES);
         smi.write("apps", "");
+        smi.write("usage", &format!("{USAGE}    0          -     -      -      -      -      -      -      -      -      -    -\n"));
+        smi.write("version", VERSION);
+        smi.write("table", TABLE);
+        smi.write("devices", "");
         smi.gpu(0, "");
         smi
     }
@@ -105,8 +131,9 @@ impl NvidiaSmi {
         self.write(&format!("gpu{index}"), &text);
     }
 
-    /// Before driver 535 throttle reasons had another name.
+    /// Before driver 535 throttle reasons had another name, and its version was in the headline alone.
     pub fn be_old(&self) {
+        fs::remove_file(self.at("version")).unwrap();
         let names = NEW_NAMES.replace("\"clocks_event_reasons.active\" or ", "");
         self.write("help", &names);
     }
@@ -116,6 +143,28 @@ impl NvidiaSmi {
         let mut apps = fs::read_to_string(self.at("apps")).unwrap();
         apps += &format!("{}, {pid}, {memory}, {name}\n", uuid(gpu));
         self.write("apps", &apps);
+    }
+
+    /// What a process does to the first GPU: a line of the list, from the process's number to its memory.
+    pub fn usage(&self, lines: &[String]) {
+        let lines: String = lines.iter().map(|line| format!("    0 {line}\n")).collect();
+        self.write("usage", &(USAGE.to_owned() + &lines));
+    }
+
+    /// The first GPU is one instance of 71 GB, of which this is used, in MiB.
+    pub fn be_mig(&self, used: u32) {
+        self.gpu(0, "mig.mode.current=Enabled\nutilization.gpu=[N/A]");
+        let devices = format!(
+            "GPU 0: NVIDIA H200 (UUID: {})\n  MIG 3g.71gb     Device  0: (UUID: MIG-dc34c2fd-4bd7-52ad)\n",
+            uuid(0)
+        );
+        self.write("devices", &devices);
+        let instance = format!(
+            "| MIG devices:                                                                            |\n\
+             |  0    2   0   0  |            {used}MiB / 72448MiB    | 56      0 |  4   0    2    0    0 |\n\
+             |                  |               0MiB / 12211MiB    |           |                       |\n"
+        );
+        self.write("table", &(TABLE.to_owned() + &instance));
     }
 
     /// It answers nobody, until told otherwise.

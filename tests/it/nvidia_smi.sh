@@ -1,12 +1,20 @@
 #!/bin/sh
 # Answers as a driver's nvidia-smi does, from files beside it: `gpuN`, a line for each field; `apps`; `help`, the fields it
-# knows. It hangs while there is a file `hangs`, and fails with the words of a file `failed`.
+# knows; `usage`, `devices` and `table`, what it prints for people; `version`, where it has one. It hangs while there is a file `hangs`, and fails with the words of a file `failed`.
 here=${0%/*}
 while [ -e "$here/hangs" ]; do sleep 0.1; done
 [ -e "$here/failed" ] && cat "$here/failed" && exit 9
-case "$1" in
+case "$*" in
+"") cat "$here/table" ;;
+-L) cat "$here/devices" ;;
+"pmon -c 1 -s um") cat "$here/usage" ;;
+--version)
+    [ -e "$here/version" ] && exec cat "$here/version"
+    echo "ERROR: Option --version is not recognized. Please run 'nvidia-smi -h'."
+    exit 2
+    ;;
 --help-query-gpu) cat "$here/help" ;;
---query-compute-apps=gpu_uuid,pid,used_memory,process_name) cat "$here/apps" ;;
+"--query-compute-apps=gpu_uuid,pid,used_memory,process_name --format=csv,noheader,nounits") cat "$here/apps" ;;
 --query-gpu=*)
     awk -v query="${1#*=}" '
     FILENAME ~ /help$/ {

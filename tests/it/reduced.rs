@@ -89,6 +89,64 @@ fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
 }
 
 #[test]
+fn what_each_process_does_and_who_only_draws_is_told_too() {
+    if !sshd::is_here() || !is_host() {
+        return;
+    }
+    let (sshd, smi) = host();
+    let trains = RealProcess::with_arguments(["train.py"], |_| {});
+    let draws = RealProcess::with_arguments(["compositor"], |_| {});
+    smi.app(0, trains.pid(), "1542", "python3");
+    let usage = |sm: u32| {
+        smi.usage(&[
+            format!(
+                "{}     C     {sm}     30      -      -      -      -   1542      0    python3",
+                trains.pid()
+            ),
+            format!(
+                "{}     G      -      -      -      -      -      -    624      0    compositor",
+                draws.pid()
+            ),
+        ]);
+    };
+    usage(41);
+    let terminal = sshd
+        .dashboard()
+        .size(40, 160)
+        .args(["--no-push", "far"])
+        .start();
+    let is_shown = |screen: &vt100::Screen| {
+        shows(screen, trains.pid(), &[("VRAM", "1.5"), ("SM%", "41")])
+            && shows(screen, draws.pid(), &[("VRAM", "0.6"), ("SM%", "–")])
+    };
+    terminal.wait_for(is_shown, "both processes");
+    // They are asked for again.
+    usage(73);
+    let is_shown = |screen: &vt100::Screen| shows(screen, trains.pid(), &[("SM%", "73")]);
+    terminal.wait_for(is_shown, "the next share");
+    terminal.wait_text("CUDA 13.0");
+}
+
+#[test]
+fn the_instances_of_mig_are_rows_with_their_memory() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, smi) = host();
+    smi.be_mig(2_048);
+    smi.be_old();
+    let terminal = sshd
+        .dashboard()
+        .size(40, 160)
+        .args(["--no-push", "far"])
+        .start();
+    terminal.wait_text("3g.71gb");
+    let is_shown = |screen: &vt100::Screen| gpu_shows(screen, ":2", &[("USED", "2.0")]);
+    terminal.wait_for(is_shown, "the instance's memory");
+    terminal.wait_text("CUDA 13.0");
+}
+
+#[test]
 fn an_nvidia_smi_that_hangs_makes_its_figures_old_and_ends_with_the_near_side() {
     if !sshd::is_here() {
         return;

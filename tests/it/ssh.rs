@@ -291,6 +291,52 @@ fn a_gputop_of_another_protocol_is_told_and_stands_back_behind_a_copy_of_this_on
 }
 
 #[test]
+fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 36\n");
+    let sshd = Sshd::start(&fake, "");
+    let own = fs::read(env!("CARGO_BIN_EXE_gputop")).unwrap();
+    let refused = |name: &str, program: &[u8]| {
+        let path = sshd.at(name);
+        fs::write(&path, program).unwrap();
+        let (code, said) = refusal(&sshd, &[&format!("--push={}", path.display()), "far"]);
+        assert_eq!(code, Some(2), "{said}");
+        said
+    };
+    let said = refused(
+        "mac",
+        b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01 and what else a Mac runs",
+    );
+    assert!(said.contains("mac` is no program for Linux"), "{said}");
+    // The byte that tells the machine, of elf(5): here one that the far side is not.
+    let mut other = own.clone();
+    let (there, elsewhere) = match std::env::consts::ARCH {
+        "aarch64" => ("aarch64", "x86_64"),
+        here => (here, "aarch64"),
+    };
+    other[18] = if elsewhere == "aarch64" { 183 } else { 62 };
+    let said = refused("other", &other);
+    let expected = format!("far is Linux {there}, and that program is for Linux {elsewhere}");
+    assert!(said.contains(&expected), "{said}");
+    let said = refused("true", &fs::read("/bin/true").unwrap());
+    let expected = format!("that program is no gputop {}", env!("CARGO_PKG_VERSION"));
+    assert!(said.contains(&expected), "{said}");
+    let folder = sshd
+        .at("home/.cache/gputop")
+        .join(env!("CARGO_PKG_VERSION"));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    let push = format!("--push={}", env!("CARGO_BIN_EXE_gputop"));
+    let terminal = sshd.dashboard().args([&push, "far"]).start();
+    wait_sm(&terminal, "36");
+    assert_eq!(
+        fs::metadata(folder.join("gputop")).unwrap().len(),
+        own.len() as u64
+    );
+}
+
+#[test]
 fn a_copy_that_does_not_fit_there_is_told_and_leaves_nothing() {
     if !sshd::is_here() {
         return;

@@ -68,7 +68,10 @@ fn arg_words(arg: &Arg) -> String {
     let value = arg
         .get_value_names()
         .filter(|_| arg.get_action().takes_values())
-        .map(|names| format!(" {}", names.join(" ")));
+        .map(|names| match arg.is_require_equals_set() {
+            true => format!("[={}]", names.join(" ")),
+            false => format!(" {}", names.join(" ")),
+        });
     flags.join(", ") + &value.unwrap_or_default()
 }
 

@@ -2,18 +2,25 @@
 
 use std::time::Duration;
 
-/// So far, since it was booted.
-#[cfg(target_os = "linux")]
-pub(super) fn slept() -> Duration {
-    use nix::time::{ClockId, clock_gettime};
-    let read = |clock| clock_gettime(clock).map_or(Duration::ZERO, Duration::from);
-    // The one counts on in a suspended machine, the other does not. Read in this order the difference is not below 0.
-    let awake = read(ClockId::CLOCK_MONOTONIC);
-    read(ClockId::CLOCK_BOOTTIME).saturating_sub(awake)
-}
+use nix::time::{ClockId, clock_gettime};
 
+/// The clock that stands still in a suspended machine, and the one that counts on: clock_gettime(2) of each system.
+#[cfg(target_os = "linux")]
+const AWAKE_AND_ALL: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_BOOTTIME);
+#[cfg(target_os = "macos")]
+const AWAKE_AND_ALL: (ClockId, ClockId) = (
+    ClockId::from_raw(nix::libc::CLOCK_UPTIME_RAW),
+    ClockId::from_raw(nix::libc::CLOCK_MONOTONIC_RAW),
+);
 /// It is not known here; the heartbeat finds out.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+const AWAKE_AND_ALL: (ClockId, ClockId) = (ClockId::CLOCK_MONOTONIC, ClockId::CLOCK_MONOTONIC);
+
+/// So far, since it was booted.
 pub(super) fn slept() -> Duration {
-    Duration::ZERO
+    let read = |clock| clock_gettime(clock).map_or(Duration::ZERO, Duration::from);
+    let (awake, all) = AWAKE_AND_ALL;
+    // Read in this order the difference is not below 0.
+    let awake = read(awake);
+    read(all).saturating_sub(awake)
 }

@@ -128,13 +128,14 @@ pub fn look() -> String {
     )
 }
 
-/// Takes a program of so many bytes from its input and puts it where the agent is looked for first, if it runs there. A half
-/// copy is never in its place.
+/// Takes a program of so many bytes from its input and puts it where the agent is looked for first, if it runs there and is a
+/// gputop of this version. A half copy is never in its place.
 pub fn install(bytes: u64) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "sh -c 'umask 077; d=\"$HOME/.cache/gputop/{version}\"; n=\"$d/.new.$$\"; mkdir -p \"$d\" && cat > \"$n\" && \
-         [ \"$(wc -c < \"$n\")\" -eq {bytes} ] && chmod 700 \"$n\" && \"$n\" --version >/dev/null && \
+         [ \"$(wc -c < \"$n\")\" -eq {bytes} ] && chmod 700 \"$n\" && v=$(\"$n\" --version) && \
+         {{ [ \"$v\" = \"gputop {version}\" ] || {{ echo \"that program is no gputop {version}\" >&2; false; }}; }} && \
          mv -f \"$n\" \"$d/gputop\" || {{ rm -f \"$n\"; exit 1; }}'"
     )
 }

@@ -2,24 +2,15 @@
 //!
 //! What is not understood is left out: a line of a ruined program costs itself.
 
-use std::collections::BTreeSet;
-
-use super::fields::FIELDS;
-use crate::model::host::PidNamespace;
-use crate::model::text::visible;
+use super::facts::Facts;
+use super::round::{Details, Round};
 use crate::model::units::{Mono, UnixMillis};
-
-/// A round holds no more lines of a kind.
-const MOST_GPUS: usize = 256;
-const MOST_PROCESSES: usize = 1024;
-/// And a help no more names.
-const MOST_NAMES: usize = 2048;
-const MOST_WORD: usize = 255;
 
 /// Something whole.
 pub(super) enum Heard {
     Facts(Box<Facts>),
     Round(Round),
+    Details(Details),
     Clocks(Clocks),
 }
 
@@ -30,124 +21,13 @@ pub(super) struct Clocks {
     pub time: UnixMillis,
 }
 
-/// Who the host is.
-#[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub host: Option<String>,
-    pub kernel: Option<String>,
-    pub boot_id: Option<String>,
-    pub namespace: PidNamespace,
-    pub namespace_id: Option<u64>,
-    pub ticks_per_second: Option<u64>,
-    pub page_bytes: Option<u64>,
-    pub cores: Option<u32>,
-    pub uid: Option<u32>,
-    /// The names that `nvidia-smi` has for what it can tell.
-    names: BTreeSet<String>,
-}
-
-impl Facts {
-    /// Those of [`FIELDS`] that this `nvidia-smi` knows, as it is asked for them; where it has no help, all, by their oldest
-    /// names.
-    pub(super) fn query(&self) -> String {
-        let asked = FIELDS.iter().filter_map(|field| self.name_of(field.names));
-        asked.collect::<Vec<_>>().join(",")
-    }
-
-    pub(super) fn name_of(&self, names: &[&'static str]) -> Option<&'static str> {
-        if self.names.is_empty() {
-            return names.last().copied();
-        }
-        names
-            .iter()
-            .copied()
-            .find(|name| self.names.contains(*name))
-    }
-
-    fn take(&mut self, kind: u8, text: &[u8]) {
-        let word = || Some(visible(text, MOST_WORD)).filter(|word| !word.is_empty());
-        match kind {
-            b'N' => self.host = word(),
-            b'K' => self.kernel = word(),
-            b'B' => self.boot_id = word(),
-            b'S' => self.take_namespace(text),
-            b'T' => self.ticks_per_second = number(text).filter(|ticks| *ticks > 0),
-            b'P' => self.page_bytes = number(text),
-            b'C' => self.cores = number(text),
-            b'U' => self.uid = number(text),
-            // `"clocks.current.sm" or "clocks.sm"`
-            b'F' if self.names.len() < MOST_NAMES => {
-                let quoted = text.split(|byte| *byte == b'"').skip(1).step_by(2);
-                self.names.extend(quoted.map(|name| visible(name, 80)));
-            }
-            _ => {}
-        }
-    }
-
-    /// `pid:[4026531836]`, which is `PROC_PID_INIT_INO` of the kernel's include/linux/proc_ns.h: the driver's own.
-    fn take_namespace(&mut self, text: &[u8]) {
-        let inside = text.strip_prefix(b"pid:[");
-        self.namespace_id = inside.and_then(|id| number(id.strip_suffix(b"]")?));
-        self.namespace = match self.namespace_id {
-            Some(4_026_531_836) => PidNamespace::Host,
-            Some(_) => PidNamespace::Container,
-            None => PidNamespace::Unknown,
-        };
-    }
-}
-
-/// One round of readings, as it was told.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    pub number: u64,
-    pub clocks: Clocks,
-    /// `MemTotal:  792574036 kB`
-    pub memory: Vec<Vec<u8>>,
-    /// `cpu  10132153 290696 …`
-    pub cpu: Vec<u8>,
-    /// `0.20 0.18 0.12 1/80 11206`
-    pub load: Vec<u8>,
-    /// Fields in the order of the query; else what went wrong.
-    pub gpus: Vec<Vec<u8>>,
-    pub gpus_exit: Option<i32>,
-    /// `GPU-…, 426, 1542, python3`
-    pub apps: Vec<Vec<u8>>,
-    pub apps_exit: Option<i32>,
-    /// `/proc/PID/stat`
-    pub stats: Vec<Vec<u8>>,
-    /// `  426 ana   python3 train.py`
-    pub people: Vec<Vec<u8>>,
-}
-
-impl Round {
-    fn take(&mut self, kind: u8, text: &[u8]) {
-        let put = |list: &mut Vec<Vec<u8>>, most: usize| {
-            if list.len() < most && !text.is_empty() {
-                list.push(text.to_vec());
-            }
-        };
-        match kind {
-            b'u' => self.clocks = clocks(text).unwrap_or_default(),
-            b'm' => put(&mut self.memory, 16),
-            b'c' => self.cpu = text.to_vec(),
-            b'l' => self.load = text.to_vec(),
-            b'g' => put(&mut self.gpus, MOST_GPUS),
-            b'e' => self.gpus_exit = number(text),
-            b'a' => put(&mut self.apps, MOST_PROCESSES),
-            b'd' => self.apps_exit = number(text),
-            b's' => put(&mut self.stats, MOST_PROCESSES),
-            b'p' => put(&mut self.people, MOST_PROCESSES),
-            _ => {}
-        }
-    }
-}
-
 /// What has been heard so far.
 #[derive(Default)]
 pub(super) struct Lines {
     facts: Option<Box<Facts>>,
     is_begun: bool,
     round: Option<Round>,
+    details: Option<Details>,
 }
 
 impl Lines {
@@ -172,6 +52,22 @@ impl Lines {
                 });
                 None
             }
+            b'i' => {
+                self.details = number(text).map(|number| Details {
+                    number,
+                    ..Details::default()
+                });
+                None
+            }
+            b';' => {
+                let ends = number(text);
+                let is_it = |details: &mut Details| Some(details.number) == ends;
+                self.details.take_if(is_it).map(Heard::Details)
+            }
+            b't' | b'v' | b'w' => {
+                self.details.as_mut()?.take(*kind, text);
+                None
+            }
             b'h' => clocks(text).map(Heard::Clocks),
             kind if kind.is_ascii_uppercase() && !self.is_begun => {
                 self.facts.get_or_insert_default().take(*kind, text);
@@ -186,7 +82,7 @@ impl Lines {
 }
 
 /// `12345.67 1763668000`
-fn clocks(text: &[u8]) -> Option<Clocks> {
+pub(super) fn clocks(text: &[u8]) -> Option<Clocks> {
     let text = std::str::from_utf8(text).ok()?;
     let (up, wall) = text.split_once(' ')?;
     let up: f64 = up.parse().ok()?;
@@ -203,9 +99,16 @@ pub(super) fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
 
+pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let words = text.split(u8::is_ascii_whitespace);
+    words.filter(|word| !word.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::round::{MOST_GPUS, MOST_PROCESSES};
     use super::*;
+    use crate::model::host::PidNamespace;
     use proptest::prelude::*;
 
     fn heard(text: &str) -> Vec<Heard> {
@@ -251,15 +154,30 @@ mod tests {
         assert_eq!(round.gpus_exit, Some(0));
     }
 
+    #[test]
+    fn details_are_whole_when_their_own_end_was_heard() {
+        let told = ".\nt stray\ni 3\nt # gpu\nv GPU 0\n; 2\nb 4\nw | 0\n; 3\n; 3\n";
+        let heard = heard(told);
+        let [Heard::Facts(_), Heard::Details(details)] = &heard[..] else {
+            panic!("not those");
+        };
+        assert_eq!(details.number, 3);
+        assert_eq!(details.usage, [b"# gpu".to_vec()]);
+        assert_eq!((details.devices.len(), details.instances.len()), (1, 1));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_make_it_panic_or_grow(line: Vec<u8>, times in 1usize..5_000) {
             let mut lines = Lines::default();
             lines.take(b"b 1");
+            lines.take(b"i 1");
             for _ in 0..times {
                 lines.take(&line);
             }
             let round = lines.round.unwrap_or_default();
+            let details = lines.details.unwrap_or_default();
+            prop_assert!(details.usage.len() <= MOST_PROCESSES);
             prop_assert!(round.gpus.len() <= MOST_GPUS && round.people.len() <= MOST_PROCESSES);
         }
     }

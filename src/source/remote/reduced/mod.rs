@@ -5,17 +5,26 @@
 //! here                                                          there
 //! Feed ◄── view (Frame) ◄── lines ◄── stdout ◄═ ssh ═◄ sh ─► nvidia-smi, ps, /proc
 //!             Pace ── `r 7 index,uuid,…` ──► stdin ═► ssh ═► │
+//!                     `d 8`
 //! ```
 //!
 //! One connection and one shell ([`script`]); each round is asked for when the one before has been heard, so a slow link has
-//! fewer rounds and not older ones. It observes no ends, logs or allocators, hence no incidents. There is no collector there,
+//! fewer rounds and not older ones. What is dear, what each process does to its GPU and the MIG instances, is asked for less often,
+//! between two rounds and never beside one. It observes no ends, logs or allocators, hence no incidents. There is no collector there,
 //! so text loses its secrets here, before a frame exists.
 
+mod cell;
+mod facts;
 mod fields;
+mod host;
+mod instances;
 mod lines;
 mod pace;
+mod processes;
 mod refusal;
+mod round;
 mod script;
+mod usage;
 mod view;
 
 use std::io::{self, BufRead, Read};
@@ -59,8 +68,14 @@ pub(super) fn follow(
                     continue;
                 }
                 Some(Heard::Round(round)) => {
-                    pace.answered(round.number);
-                    Some(view.frame(&round, interval))
+                    let frame = view.frame(&round, interval);
+                    pace.answered(round.number, view.wants());
+                    Some(frame)
+                }
+                Some(Heard::Details(details)) => {
+                    view.take(&details);
+                    pace.answered(details.number, view.wants());
+                    None
                 }
                 Some(Heard::Clocks(clocks)) => {
                     let overdue = pace.overdue();

@@ -3,7 +3,8 @@
 //! | line | answer |
 //! |---|---|
 //! | `f` | once: who the host is, and the fields that its `nvidia-smi` knows |
-//! | `r 7 index,uuid,…` | a round of readings, from `b 7` to `. 7` |
+//! | `r 7 index,uuid,… 31 62` | a round of readings, from `b 7` to `. 7`; of these processes too |
+//! | `d 8 mig` | what each process does, from `i 8` to `; 8`; with the word also the MIG instances |
 //! | `h` | the host's clocks, also while a round hangs |
 //!
 //! Every line of an answer begins with a letter that says what it is ([`super::lines`]). Rounds run in the background, where
@@ -20,12 +21,13 @@ const LOOP: &str = r#"
 export LC_ALL=C; exec 2>/dev/null;
 x() { sed "s/^/$1 /"; };
 echo "gputop-smi protocol=1 version=1";
-while read -r o a q; do case "$o" in
+while read -r o a q k; do case "$o" in
 h) read -r u z </proc/uptime; echo "h $u $(date +%s)";;
 f) {
  uname -n | x N; uname -r | x K; x B </proc/sys/kernel/random/boot_id; readlink /proc/self/ns/pid | x S;
  getconf CLK_TCK | x T; getconf PAGESIZE | x P; getconf _NPROCESSORS_ONLN | x C; id -u | x U;
  "$s" --help-query-gpu | grep "^[[:punct:]]" | x F;
+ v=$("$s" --version | grep "CUDA.*ersion") || v=$("$s" | grep "CUDA.*ersion"); printf "%s\n" "$v" | x V;
  echo .;
 } & ;;
 r) {
@@ -38,12 +40,21 @@ r) {
  printf "%s\n" "$g" | x g; echo "e $e";
  p=$("$s" --query-compute-apps=gpu_uuid,pid,used_memory,process_name --format=csv,noheader,nounits); e=$?;
  printf "%s\n" "$p" | x a; echo "d $e";
- v=$(printf "%s\n" "$p" | cut -d, -f2 | tr -d " " | grep -x "[0-9][0-9]*" | sort -u);
+ v=$( { printf "%s\n" "$p" | cut -d, -f2; echo "$k"; } | tr " " "\n" | grep -x "[0-9][0-9]*" | sort -u);
  if [ "$v" ]; then
   cat $(printf "/proc/%s/stat " $v) | x s;
   ps -o pid= -o user:32= -o args= -p "$(echo $v | tr " " ,)" | cut -c1-1000 | x p;
  fi;
  echo ". $a";
+} & ;;
+d) {
+ echo "i $a";
+ "$s" pmon -c 1 -s um 2>&1 | x t;
+ if [ "$q" ]; then
+  "$s" -L | x v;
+  "$s" | grep -E "^[|]( +[0-9]+){4} +[|]" | x w;
+ fi;
+ echo "; $a";
 } & ;;
 esac; done;
 kill -9 0

@@ -1,24 +1,29 @@
 //! A round of readings as a frame.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::fields::{Card, Cell, FIELDS};
-use super::lines::{Clocks, Facts, Round, number};
+use super::cell::Cell;
+use super::facts::Facts;
+use super::fields::{Card, FIELDS};
+use super::host::Machine;
+use super::instances::{Instances, instances};
+use super::lines::Clocks;
+use super::processes::{Known, People};
+use super::round::{Details, Round};
+use super::usage::Usage;
 use crate::model::frame::{Frame, ProcessList, SCHEMA};
-use crate::model::gpu::{Gpu, GpuProcess, Health, HealthState};
-use crate::model::host::{Driver, Hello, Host, PidNamespace};
+use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
+use crate::model::host::{Driver, Hello, PidNamespace};
 use crate::model::pool::{Pools, Unread};
-use crate::model::process::{Process, ProcessKey};
+use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::stat_line::Stat;
 use crate::model::text::visible;
-use crate::model::units::{Bytes, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
-use crate::redact;
+use crate::model::units::{Millis, Mono, Pid};
 
-const MOST_NAME: usize = 64;
-const MOST_COMMAND: usize = 1_024;
+/// No machine draws with more.
+const MOST_PIDS: usize = 256;
 
 /// What is known of the host so far.
 pub(super) struct View {
@@ -28,19 +33,19 @@ pub(super) struct View {
     frame: Frame,
     /// When it was told, by the host's clock.
     read: Option<Mono>,
-    /// Of each process its CPU ticks, and when.
-    ticks: HashMap<ProcessKey, (u64, Mono)>,
-    /// Of the host: busy and all.
-    cpu: Option<(u64, u64)>,
+    machine: Machine,
+    people: People,
+    usage: Usage,
+    instances: Instances,
 }
 
-/// A process of the driver's list.
-struct App<'a> {
-    uuid: &'a str,
-    pid: Pid,
-    vram: Reading<Bytes>,
-    /// As `nvidia-smi` has it.
-    name: Reading<String>,
+/// What is asked for only where there is some.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Wants {
+    /// Of MIG.
+    pub instances: bool,
+    /// Processes that the list of those that compute does not name.
+    pub pids: BTreeSet<Pid>,
 }
 
 impl View {
@@ -50,8 +55,10 @@ impl View {
             facts: Facts::default(),
             frame: Frame::default(),
             read: None,
-            ticks: HashMap::new(),
-            cpu: None,
+            machine: Machine::default(),
+            people: People::default(),
+            usage: Usage::default(),
+            instances: Instances::new(),
         }
     }
 
@@ -91,8 +98,13 @@ impl View {
             .filter_map(|line| self.card(line))
             .collect();
         let driver = self.driver(&cards, round);
-        let mut gpus: Vec<Gpu> = cards.into_iter().map(finished).collect();
-        let processes = self.processes(&mut gpus, round);
+        let mut gpus: Vec<Gpu> = cards.into_iter().map(|card| self.gpu(card)).collect();
+        let known = Known {
+            facts: &self.facts,
+            usage: &self.usage,
+            untold: &self.untold,
+        };
+        let processes = self.people.list(&mut gpus, round, known);
         for gpu in &mut gpus {
             (gpu.at, gpu.processes_at) = (mono, Some(mono));
         }
@@ -103,8 +115,8 @@ impl View {
             mono,
             interval,
             driver: Some(driver),
-            host: Some(self.host(round)),
-            pools: Some(self.no_pools(&processes, mono)),
+            host: Some(self.machine.read(&self.facts, round)),
+            pools: Some(self.no_pools(&gpus, mono)),
             processes: Some(ProcessList {
                 at: mono,
                 list: Arc::new(processes),
@@ -112,6 +124,23 @@ impl View {
             gpus,
         };
         self.frame.clone()
+    }
+
+    /// What frames have from now on.
+    pub(super) fn take(&mut self, details: &Details) {
+        self.usage = Usage::read(&details.usage, self.read);
+        self.instances = instances(&details.devices, &details.instances);
+    }
+
+    /// What the next questions have to name.
+    pub(super) fn wants(&self) -> Wants {
+        let is_on = |gpu: &Gpu| gpu.mig_enabled.get() == Some(true);
+        let are_ours = self.facts.namespace == PidNamespace::Host;
+        let pids = self.usage.graphics_pids().filter(|_| are_ours);
+        Wants {
+            instances: self.frame.gpus.iter().any(is_on),
+            pids: pids.take(MOST_PIDS).collect(),
+        }
     }
 
     /// While `nvidia-smi` has not answered for so long: what was known, as old as it is.
@@ -165,13 +194,34 @@ impl View {
         Some(card)
     }
 
+    fn gpu(&self, card: Card) -> Gpu {
+        let Card { gpu, board, .. } = card;
+        let instances = self.instances.get(&gpu.index);
+        let instances = instances.filter(|_| gpu.mig_enabled.get() == Some(true));
+        Gpu {
+            board: Arc::new(board),
+            health: Health {
+                state: HealthState::Answering,
+                ..Health::default()
+            },
+            memory: gpu.memory.checked(),
+            mig: instances.cloned().unwrap_or_default(),
+            ..gpu
+        }
+    }
+
     fn driver(&self, cards: &[Card], round: &Round) -> Driver {
         let count = u32::try_from(cards.len()).unwrap_or(u32::MAX);
         Driver {
             version: cards
                 .first()
                 .map_or_else(Reading::default, |card| card.driver.clone()),
-            cuda: self.untold(),
+            cuda: match &self.facts.cuda {
+                Some(version) => version.clone().into(),
+                None => {
+                    Reading::missing(Reason::Unknown, "nvidia-smi there names no version of CUDA")
+                }
+            },
             gpus: match count {
                 0 => Reading::Missing(no_gpus(round)),
                 count => count.into(),
@@ -179,191 +229,15 @@ impl View {
         }
     }
 
-    fn host(&mut self, round: &Round) -> Host {
-        let memory = |name: &str| {
-            let line = round
-                .memory
-                .iter()
-                .find_map(|line| line.strip_prefix(name.as_bytes()));
-            let kib = line.and_then(|line| number::<u64>(line.trim_ascii().strip_suffix(b"kB")?));
-            kib.and_then(|kib| kib.checked_mul(1024))
-                .map(Bytes)
-                .ok_or_else(|| {
-                    Missing::new(Reason::Unknown, "/proc/meminfo could not be read there")
-                })
-        };
-        let used = |total: &str, free: &str| {
-            let (total, free) = (memory(total)?, memory(free)?);
-            Ok::<_, Missing>(Bytes(total.0.saturating_sub(free.0)))
-        };
-        let load: Vec<f64> = words(&round.load).take(3).filter_map(number).collect();
-        Host {
-            at: round.clocks.mono,
-            cpu: self.host_cpu(round),
-            cores: match self.facts.cores {
-                Some(cores) => cores.into(),
-                None => Reading::missing(Reason::Unknown, "`getconf` did not count them there"),
-            },
-            memory_total: memory("MemTotal:").into(),
-            memory_used: used("MemTotal:", "MemAvailable:").into(),
-            swap_total: memory("SwapTotal:").into(),
-            swap_used: used("SwapTotal:", "SwapFree:").into(),
-            load: if load.len() == 3 && load.iter().all(|load| load.is_finite()) {
-                load.into()
-            } else {
-                Reading::missing(Reason::Unknown, "/proc/loadavg could not be read there")
-            },
-        }
-    }
-
-    /// `cpu  user nice system idle iowait irq softirq steal …` of proc(5); what guests take is in the first two already.
-    fn host_cpu(&mut self, round: &Round) -> Reading<Percent> {
-        let ticks: Vec<u64> = words(&round.cpu)
-            .skip(1)
-            .take(8)
-            .filter_map(number)
-            .collect();
-        if ticks.len() < 5 {
-            return Reading::missing(Reason::Unknown, "/proc/stat could not be read there");
-        }
-        let all = ticks
-            .iter()
-            .fold(0_u64, |sum, more| sum.saturating_add(*more));
-        let busy = all.saturating_sub(ticks[3].saturating_add(ticks[4]));
-        let Some((busy_before, all_before)) = self.cpu.replace((busy, all)) else {
-            return Reading::missing(Reason::NotRead, "needs two readings");
-        };
-        let passed = all.saturating_sub(all_before);
-        if passed == 0 {
-            return Reading::missing(Reason::NotRead, "needs two readings");
-        }
-        #[allow(clippy::cast_precision_loss)]
-        Percent::rounded(busy.saturating_sub(busy_before) as f64 * 100.0 / passed as f64).into()
-    }
-
-    /// Those on the GPUs, by PID; each GPU gets its list.
-    fn processes(&mut self, gpus: &mut [Gpu], round: &Round) -> Vec<Process> {
-        if round.apps_exit != Some(0) {
-            let why = "nvidia-smi there lists no processes";
-            for gpu in gpus {
-                gpu.processes = Reading::missing(Reason::Unknown, why);
-            }
-            return Vec::new();
-        }
-        let apps: Vec<App<'_>> = round.apps.iter().filter_map(|line| app(line)).collect();
-        // In a container the driver's PIDs are another namespace's.
-        let is_ours = self.facts.namespace == PidNamespace::Host;
-        let mut known = BTreeMap::new();
-        if is_ours {
-            let stats = round.stats.iter().filter_map(|line| Stat::parse(line));
-            let stats: HashMap<Pid, Stat<'_>> = stats.map(|stat| (stat.pid, stat)).collect();
-            let people: HashMap<Pid, &[u8]> = round
-                .people
-                .iter()
-                .filter_map(|line| person(line))
-                .collect();
-            for app in &apps {
-                let of = (stats.get(&app.pid), people.get(&app.pid).copied());
-                known
-                    .entry(app.pid)
-                    .or_insert_with(|| self.process(app, of, round.clocks));
-            }
-        }
-        for gpu in gpus {
-            let on_it = apps.iter().filter(|app| app.uuid == &*gpu.uuid.0);
-            let listed = on_it.map(|app| GpuProcess {
-                pid: app.pid,
-                process: known.get(&app.pid).map(|process: &Process| process.key),
-                vram: app.vram.clone(),
-                sm: self.untold(),
-                memory_bandwidth: self.untold(),
-                ..GpuProcess::default()
-            });
-            gpu.processes = Reading::Value(listed.collect());
-        }
-        let processes: Vec<Process> = known.into_values().collect();
-        let is_there = |key: &ProcessKey| processes.iter().any(|process| process.key == *key);
-        self.ticks.retain(|key, _| is_there(key));
-        processes
-    }
-
-    fn process(
-        &mut self,
-        app: &App<'_>,
-        (stat, person): (Option<&Stat<'_>>, Option<&[u8]>),
-        clocks: Clocks,
-    ) -> Process {
-        let mut process = Process {
-            key: ProcessKey {
-                pid: app.pid,
-                start: stat.map_or(StartTicks(0), |stat| stat.start),
-            },
-            name: app.name.value().cloned().unwrap_or_default(),
-            command: unseen(),
-            user: unseen(),
-            rank: self.untold(),
-            local_rank: self.untold(),
-            job: self.untold(),
-            visible_devices: self.untold(),
-            container: self.untold(),
-            container_name: self.untold(),
-            ..Process::default()
-        };
-        if let Some((user, command)) = person.and_then(parted) {
-            process.user = visible(user, MOST_NAME).into();
-            let words = words(command);
-            let safe = redact::arguments(words).join(&b' ');
-            process.command = visible(&safe, MOST_COMMAND).into();
-        }
-        if let Some(stat) = stat {
-            process.name = visible(stat.name, MOST_NAME);
-            process.state = stat.state;
-            process.started = self.started(stat.start, clocks);
-            process.cpu = self.cpu(process.key, stat.cpu_ticks, clocks.mono);
-            process.rss = match self
-                .facts
-                .page_bytes
-                .and_then(|page| page.checked_mul(stat.rss_pages))
-            {
-                Some(bytes) => Bytes(bytes).into(),
-                None => Reading::missing(Reason::Unknown, "`getconf PAGESIZE` said nothing there"),
-            };
-        }
-        process
-    }
-
-    fn ticks_per_second(&self) -> u64 {
-        // What Linux has shown to programs on every machine with an NVIDIA driver.
-        self.facts.ticks_per_second.unwrap_or(100)
-    }
-
-    fn started(&self, start: StartTicks, clocks: Clocks) -> UnixMillis {
-        let millis = start.0.saturating_mul(1_000) / self.ticks_per_second();
-        let age = clocks.mono.0.saturating_sub(millis);
-        UnixMillis(
-            clocks
-                .time
-                .0
-                .saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)),
-        )
-    }
-
-    fn cpu(&mut self, key: ProcessKey, ticks: u64, now: Mono) -> Reading<Percent> {
-        let before = self.ticks.insert(key, (ticks, now));
-        let passed = before.map_or(0, |(_, then)| now.since(then).0);
-        let Some((before, _)) = before.filter(|_| passed > 0) else {
-            return Reading::missing(Reason::NotRead, "needs two readings");
-        };
-        #[allow(clippy::cast_precision_loss)]
-        let seconds = ticks.saturating_sub(before) as f64 / self.ticks_per_second() as f64;
-        #[allow(clippy::cast_precision_loss)]
-        Percent::rounded(seconds * 100_000.0 / passed as f64).into()
-    }
-
-    /// Nobody looks into the processes there.
-    fn no_pools(&self, processes: &[Process], mono: Mono) -> Pools {
-        let unread = processes.iter().map(|process| Unread {
-            process: process.key,
+    /// Nobody looks into the processes there. Whoever only draws has no allocator to look for.
+    fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
+        let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());
+        let computing = on_gpus
+            .flatten()
+            .filter(|holder| holder.kind != ContextKind::Graphics);
+        let keys: BTreeSet<ProcessKey> = computing.filter_map(|holder| holder.process).collect();
+        let unread = keys.into_iter().map(|process| Unread {
+            process,
             why: self.untold.clone(),
             ..Unread::default()
         });
@@ -372,19 +246,6 @@ impl View {
             unread: Arc::new(unread.collect()),
             ..Pools::default()
         }
-    }
-}
-
-fn finished(card: Card) -> Gpu {
-    let Card { gpu, board, .. } = card;
-    Gpu {
-        board: Arc::new(board),
-        health: Health {
-            state: HealthState::Answering,
-            ..Health::default()
-        },
-        memory: gpu.memory.checked(),
-        ..gpu
     }
 }
 
@@ -404,47 +265,12 @@ fn no_gpus(round: &Round) -> Missing {
     Missing::new(Reason::Unknown, format!("{words}."))
 }
 
-fn unseen<T>() -> Reading<T> {
-    Reading::missing(Reason::Unknown, "`ps` there does not show the process")
-}
-
-fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let words = text.split(u8::is_ascii_whitespace);
-    words.filter(|word| !word.is_empty())
-}
-
-/// `GPU-…, 426, 1542, python3`; a name may have commas of its own.
-fn app(line: &[u8]) -> Option<App<'_>> {
-    let mut cells = line.splitn(4, |byte| *byte == b',').map(<[u8]>::trim_ascii);
-    let mut cell = || std::str::from_utf8(cells.next()?).ok();
-    let (uuid, pid) = (cell()?, cell()?.parse().ok()?);
-    let (vram, name) = (cell()?, cell().unwrap_or_default());
-    Some(App {
-        uuid,
-        pid: Pid(pid),
-        vram: Cell::of(vram).bytes(),
-        name: Cell::of(name).text(),
-    })
-}
-
-/// `  426 ana   python3 train.py`
-fn person(line: &[u8]) -> Option<(Pid, &[u8])> {
-    let line = line.trim_ascii();
-    let end = line.iter().position(u8::is_ascii_whitespace)?;
-    Some((Pid(number(&line[..end])?), line[end..].trim_ascii()))
-}
-
-/// Its user, and its command line.
-fn parted(person: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = person.iter().position(u8::is_ascii_whitespace)?;
-    Some((&person[..end], person[end..].trim_ascii()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::lines::{Heard, Lines};
     use super::*;
     use crate::model::gpu::Throttle;
+    use crate::model::units::{Bytes, Percent, UnixMillis};
     use proptest::prelude::*;
 
     const FACTS: &str = "N node\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\nF \"name\"\n\
@@ -459,6 +285,7 @@ mod tests {
             match lines.take(line.as_bytes()) {
                 Some(Heard::Facts(facts)) => drop(view.hello(*facts)),
                 Some(Heard::Round(round)) => frames.push(view.frame(&round, Millis(1_000))),
+                Some(Heard::Details(details)) => view.take(&details),
                 Some(Heard::Clocks(clocks)) => {
                     frames.push(view.silent(clocks, Duration::from_secs(7), Millis(1_000)));
                 }
@@ -507,7 +334,7 @@ mod tests {
         assert_eq!(listed[0].vram.get(), Some(Bytes::mib(1_542)));
         assert_eq!(
             listed[0].sm.why().map(ToString::to_string).as_deref(),
-            Some("untold")
+            Some("nvidia-smi there is asked for it every few seconds")
         );
         let known = second.process(listed[0].key()).expect("it is known");
         assert_eq!(
@@ -543,6 +370,61 @@ mod tests {
     }
 
     #[test]
+    fn details_are_in_every_frame_from_then_on() {
+        let facts = FACTS.trim_end_matches(".\n").to_owned()
+            + "F \"mig.mode.current\"\nV CUDA Version        : 13.0\n.\n";
+        let round = |number: u32| {
+            format!(
+                "b {number}\nu 100{number}.00 1763668000\ng 0, GPU-1, NVIDIA H200, 143771, 1551, 141606, 0x0, Disabled\n\
+                 g 1, GPU-2, NVIDIA H200, 143771, 1551, 141606, 0x0, Enabled\ne 0\na GPU-1, 426, 1542, python3\n\
+                 a GPU-2, 430, 1542, python3\nd 0\ns 77 (Xorg) S 1 1 1 0 1 0 0 0 0 0 5 0 0 0 20 0 1 0 50 100 256\n. {number}\n"
+            )
+        };
+        let details = "i 2\nt # gpu pid type sm mem fb command\nt 0 426 C 91 30 1542 python3\nt 0 77 G - - 624 Xorg\n\
+                       v GPU 1: NVIDIA H200 (UUID: GPU-2)\nv   MIG 3g.71gb     Device  0: (UUID: MIG-7)\n\
+                       w |  1    2   0   0  |   142MiB / 72448MiB    | 56 |\n; 2\n";
+        let frames = frames(&(facts + &round(1) + details + &round(3)));
+        let [before, after] = &frames[..] else {
+            panic!("{}", frames.len());
+        };
+        let cuda = before
+            .driver
+            .as_ref()
+            .and_then(|driver| driver.cuda.value());
+        assert_eq!(cuda.map(String::as_str), Some("13.0"));
+        assert_eq!(before.gpus[0].processes.value().map(Vec::len), Some(1));
+        assert!(before.gpus[1].mig.is_empty());
+        let [python, xorg] = &after.gpus[0].processes.value().expect("a list")[..] else {
+            panic!("{:?}", after.gpus[0].processes);
+        };
+        assert_eq!(
+            (python.sm.get(), python.memory_bandwidth.get()),
+            (Some(Percent(91.0)), Some(Percent(30.0)))
+        );
+        assert_eq!(
+            (xorg.kind, xorg.vram.get()),
+            (ContextKind::Graphics, Some(Bytes::mib(624)))
+        );
+        let known = after.process(xorg.key()).expect("it is known");
+        assert_eq!((known.name.as_str(), known.key.start.0), ("Xorg", 50));
+        let unread = after.pools.as_ref().map(|pools| pools.unread.len());
+        assert_eq!(unread, Some(2), "who only draws has no allocator");
+        assert_eq!(after.gpus[0].utilization_at, Some(Mono(1_001_000)));
+        let [instance] = &after.gpus[1].mig[..] else {
+            panic!("{:?}", after.gpus[1].mig);
+        };
+        assert_eq!(
+            (&*instance.uuid.0, instance.memory.used.get()),
+            ("MIG-7", Some(Bytes::mib(142)))
+        );
+        let inside = &after.gpus[1].processes.value().expect("a list")[0];
+        assert_eq!(
+            inside.sm.why().map(ToString::to_string).as_deref(),
+            Some("MIG is on: nvidia-smi tells no shares of its instances")
+        );
+    }
+
+    #[test]
     fn in_a_container_no_pid_of_the_driver_is_taken_for_one_there() {
         let told = FACTS.replace("4026531836", "4026532541")
             + "b 1\nu 1.0 1\ng 0, GPU-1, H200, 1, 1, 0, 0x0\ne 0\na GPU-1, 1, 1, x\nd 0\n\
@@ -560,12 +442,12 @@ mod tests {
     proptest! {
         #[test]
         fn no_line_of_a_round_makes_it_panic(lines: Vec<(prop::sample::Index, String)>) {
-            let mut told = FACTS.to_owned() + "b 1\n";
+            let mut told = FACTS.to_owned() + "b 1\ni 1\n";
             for (kind, line) in lines {
-                let kind = char::from(*kind.get(b"umclgeadsp"));
+                let kind = char::from(*kind.get(b"umclgeadsptvw"));
                 told += &format!("{kind} {}\n", line.replace('\n', " "));
             }
-            frames(&(told + ". 1\n"));
+            frames(&(told + "; 1\n. 1\n"));
         }
     }
 }

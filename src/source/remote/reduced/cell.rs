@@ -1,0 +1,133 @@
+//! One field of an answer of `nvidia-smi`, in its units: memory in MiB, power in W, clocks in MHz, shares in percent. What it
+//! cannot tell stands in brackets.
+
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::{Bytes, Celsius, MegaHertz, MilliWatts, Percent};
+
+const MOST_WORD: usize = 96;
+
+/// A field of one GPU as it was told, or why it was not.
+#[derive(Debug)]
+pub(super) struct Cell<'a>(Result<&'a str, Missing>);
+
+impl<'a> Cell<'a> {
+    pub(super) fn of(text: &'a str) -> Self {
+        let text = text.trim();
+        let Some(inside) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
+            return Self(match text {
+                "" | "N/A" => Err(Reason::Unsupported.into()),
+                "ERR!" => Err(Missing::new(Reason::Unknown, "nvidia-smi says: ERR!")),
+                text => Ok(text),
+            });
+        };
+        let reason = match inside {
+            "N/A" | "Not Supported" => return Self(Err(Reason::Unsupported.into())),
+            "Insufficient Permissions" => Reason::Denied,
+            "GPU is lost" | "Not Found" => Reason::Gone,
+            _ => Reason::Unknown,
+        };
+        let words = visible(inside.as_bytes(), 60);
+        Self(Err(Missing::new(
+            reason,
+            format!("nvidia-smi says: {words}"),
+        )))
+    }
+
+    pub(super) fn missing(why: Missing) -> Self {
+        Self(Err(why))
+    }
+
+    /// Of a field that this `nvidia-smi` does not have.
+    pub(super) fn unknown() -> Self {
+        let why = "the nvidia-smi there is too old for it";
+        Self(Err(Missing::new(Reason::Unsupported, why)))
+    }
+
+    pub(super) fn text(&self) -> Reading<String> {
+        let word = self.0.clone();
+        word.map(|text| visible(text.as_bytes(), MOST_WORD)).into()
+    }
+
+    pub(super) fn read<T>(&self, read: impl FnOnce(&str) -> Option<T>) -> Reading<T> {
+        match &self.0 {
+            Err(why) => Reading::Missing(why.clone()),
+            Ok(text) => read(text).map_or_else(
+                || {
+                    let words = visible(text.as_bytes(), 40);
+                    Reading::missing(Reason::Unknown, format!("nvidia-smi says: {words}"))
+                },
+                Reading::Value,
+            ),
+        }
+    }
+
+    pub(super) fn number<N: std::str::FromStr>(&self) -> Reading<N> {
+        self.read(|text| text.parse().ok())
+    }
+
+    /// From MiB.
+    pub(super) fn bytes(&self) -> Reading<Bytes> {
+        self.read(|text| Some(Bytes(text.parse::<u64>().ok()?.checked_mul(1 << 20)?)))
+    }
+
+    pub(super) fn percent(&self) -> Reading<Percent> {
+        self.number::<u32>().at_most(100).map(|n| Percent(n.into()))
+    }
+
+    /// From W, as `124.71`. No single GPU draws 20 kW.
+    pub(super) fn power(&self) -> Reading<MilliWatts> {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let milliwatts = |watts: f64| MilliWatts((watts * 1_000.0).round() as u32);
+        let watts = self.read(|text| text.parse().ok().filter(|watts| *watts >= 0.0));
+        watts.at_most(20_000.0).map(milliwatts)
+    }
+
+    pub(super) fn celsius(&self) -> Reading<Celsius> {
+        self.number().at_most(250).map(Celsius)
+    }
+
+    pub(super) fn clock(&self) -> Reading<MegaHertz> {
+        self.number().at_most(100_000).map(MegaHertz)
+    }
+
+    /// `Enabled`, `Yes`
+    pub(super) fn is_set(&self) -> Reading<bool> {
+        self.read(|text| match text {
+            "Enabled" | "Yes" => Some(true),
+            "Disabled" | "No" => Some(false),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_told_is_a_reason_and_never_a_number() {
+        let why = |text| Cell::of(text).bytes().why().map(ToString::to_string);
+        assert_eq!(why("[N/A]").as_deref(), Some("not supported here"));
+        assert_eq!(
+            why("[Not Supported]").as_deref(),
+            Some("not supported here")
+        );
+        assert_eq!(
+            why("[Unknown Error]").as_deref(),
+            Some("nvidia-smi says: Unknown Error")
+        );
+        assert_eq!(
+            why("\u{1b}[2J7").as_deref(),
+            Some("nvidia-smi says: ^[[2J7")
+        );
+        assert_eq!(why("99999999999999999999").map(|why| why.len()), Some(37));
+        assert_eq!(why("18446744073709551615").map(|why| why.len()), Some(37));
+        assert_eq!(Cell::of(" 143771").bytes().get(), Some(Bytes::mib(143_771)));
+        for power in ["-1", "nan", "inf", "1e9"] {
+            assert!(Cell::of(power).power().why().is_some(), "{power}");
+        }
+        assert_eq!(Cell::of("124.71").power().get(), Some(MilliWatts(124_710)));
+        assert!(Cell::of("101").percent().why().is_some());
+    }
+}

@@ -1,0 +1,219 @@
+//! MIG instances: who they are by `nvidia-smi -L`, their numbers and memory by the table of plain `nvidia-smi`.
+//!
+//! ```text
+//! GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-…)
+//!   MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-…)
+//!
+//! | GPU  GI  CI  MIG |                     Memory-Usage |        Vol|        Shared         |
+//! |      ID  ID  Dev |                       BAR1-Usage | SM     Unc| CE ENC  DEC  OFA  JPG |
+//! |  0    2   0   0  |             142MiB / 20096MiB    | 56      0 |  4   0    2    0    0 |
+//! ```
+//!
+//! What of an instance is free is not told, and not worked out: what the driver keeps for itself is not known.
+
+use std::collections::BTreeMap;
+
+use super::cell::Cell;
+use crate::model::gpu::{Memory, MigInstance};
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::{Bytes, GpuUuid};
+
+/// No GPU is cut into more.
+const MOST_OF_GPU: usize = 16;
+const MOST_WORD: usize = 96;
+
+/// By NVML's index of their GPU.
+pub(super) type Instances = BTreeMap<u32, Vec<MigInstance>>;
+
+/// Puts both lists together.
+pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
+    let (mut all, mut gpu) = (Instances::new(), None);
+    let rows: BTreeMap<(u32, u32), Row> = texts(table).filter_map(row).collect();
+    for line in texts(devices) {
+        if let Some(parent) = line.strip_prefix("GPU ") {
+            gpu = parent
+                .split_once(':')
+                .and_then(|(index, _)| index.parse().ok());
+            continue;
+        }
+        let Some((parent, mut instance)) = gpu.zip(device(line)) else {
+            continue;
+        };
+        let list: &mut Vec<MigInstance> = all.entry(parent).or_default();
+        if list.len() < MOST_OF_GPU {
+            let row = rows.get(&(parent, instance.index));
+            complete(&mut instance, row);
+            list.push(instance);
+        }
+    }
+    all
+}
+
+fn texts(lines: &[Vec<u8>]) -> impl Iterator<Item = &str> {
+    lines
+        .iter()
+        .filter_map(|line| std::str::from_utf8(line).ok())
+}
+
+/// `  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-…)`
+fn device(line: &str) -> Option<MigInstance> {
+    let (profile, behind) = line
+        .trim_start()
+        .strip_prefix("MIG ")?
+        .split_once(" Device ")?;
+    let (index, behind) = behind.split_once(':')?;
+    let uuid = behind.trim().strip_prefix("(UUID: ")?.strip_suffix(')')?;
+    Some(MigInstance {
+        index: index.trim().parse().ok()?,
+        uuid: GpuUuid(visible(uuid.as_bytes(), MOST_WORD).into()),
+        profile: visible(profile.trim().as_bytes(), MOST_WORD).into(),
+        ..MigInstance::default()
+    })
+}
+
+/// Of the table.
+struct Row {
+    gpu_instance: u32,
+    compute_instance: u32,
+    used: Reading<Bytes>,
+    total: Reading<Bytes>,
+}
+
+/// With its GPU and its number there.
+fn row(line: &str) -> Option<((u32, u32), Row)> {
+    let mut cells = line.split('|').skip(1);
+    let numbers = cells
+        .next()?
+        .split_whitespace()
+        .map(|word| word.parse().ok());
+    let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
+    let [gpu, gpu_instance, compute_instance, index] = numbers[..] else {
+        return None;
+    };
+    let (used, total) = cells.next()?.split_once('/')?;
+    let size = |text: &str| {
+        let text = text.trim();
+        Cell::of(text.strip_suffix("MiB").unwrap_or(text)).bytes()
+    };
+    let row = Row {
+        gpu_instance,
+        compute_instance,
+        used: size(used),
+        total: size(total),
+    };
+    Some(((gpu, index), row))
+}
+
+fn complete(instance: &mut MigInstance, row: Option<&Row>) {
+    let untold = || {
+        Missing::new(
+            Reason::Unknown,
+            "the table of nvidia-smi there does not list the instance",
+        )
+    };
+    instance.gpu_instance = row.map(|row| row.gpu_instance).ok_or_else(untold).into();
+    instance.compute_instance = row
+        .map(|row| row.compute_instance)
+        .ok_or_else(untold)
+        .into();
+    let not_free = || {
+        Reading::missing(
+            Reason::Unsupported,
+            "nvidia-smi does not tell it of an instance",
+        )
+    };
+    let memory = row.map(|row| Memory {
+        used: row.used.clone(),
+        total: row.total.clone(),
+        free: not_free(),
+        reserved: not_free(),
+    });
+    let memory = memory.unwrap_or_else(|| Memory {
+        used: Reading::Missing(untold()),
+        total: Reading::Missing(untold()),
+        free: Reading::Missing(untold()),
+        reserved: Reading::Missing(untold()),
+    });
+    instance.memory = memory.checked();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(devices: &str, table: &str) -> Instances {
+        let lines = |text: &str| -> Vec<Vec<u8>> {
+            text.lines().map(|line| line.as_bytes().to_vec()).collect()
+        };
+        instances(&lines(devices), &lines(table))
+    }
+
+    #[test]
+    fn an_instance_has_its_name_from_the_one_list_and_its_memory_from_the_other() {
+        // As drivers 450, 535 and 580 print them.
+        let devices = "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-9de3d0e8-33f5)\n\
+                       \x20 MIG 3g.20gb     Device  0: (UUID: MIG-dc34c2fd-4bd7)\n\
+                       \x20 MIG 1c.1g.5gb Device 1: (UUID: MIG-GPU-9de3d0e8/9/0)\n\
+                       GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-9de3d0e8-33f6)\n\
+                       GPU 2: NVIDIA A100-SXM4-40GB (UUID: GPU-9de3d0e8-33f7)\n\
+                       \x20 MIG 1g.5gb     Device  0: (UUID: MIG-dc34c2fd-4bd8)\n";
+        let table = "|  0    2   0   0  |             142MiB / 20096MiB    | 56      0 |  4   0    2    0    0 |\n\
+                     |  0   13   1   1  |      3MiB /  4864MiB | 14      0 |  1   0    0    0    0 |\n";
+        let all = read(devices, table);
+        assert_eq!(all.keys().copied().collect::<Vec<_>>(), [0, 2]);
+        let [first, second] = &all[&0][..] else {
+            panic!("{all:?}")
+        };
+        assert_eq!(
+            (
+                first.profile.value().map(String::as_str),
+                first.gpu_instance.get()
+            ),
+            (Some("3g.20gb"), Some(2))
+        );
+        assert_eq!(
+            (first.memory.used.get(), first.memory.total.get()),
+            (Some(Bytes::mib(142)), Some(Bytes::mib(20_096)))
+        );
+        assert_eq!(
+            (second.gpu_instance.get(), second.compute_instance.get()),
+            (Some(13), Some(1))
+        );
+        assert_eq!(&*second.uuid.0, "MIG-GPU-9de3d0e8/9/0");
+        assert!(first.memory.free.why().is_some());
+        // What the table is silent about has that as its reason.
+        assert!(all[&2][0].memory.used.why().is_some());
+    }
+
+    #[test]
+    fn whatever_is_listed_is_bounded_and_harmless() {
+        let device = "  MIG \x1b[2J Device 0: (UUID: MIG-\x07)\n";
+        let all = read(&("GPU 0: x\n".to_owned() + &device.repeat(100)), "");
+        assert_eq!(all[&0].len(), MOST_OF_GPU);
+        assert_eq!(
+            (
+                &*all[&0][0].uuid.0,
+                all[&0][0].profile.value().map(String::as_str)
+            ),
+            ("MIG-^G", Some("^[[2J"))
+        );
+        // More is used than there is.
+        let all = read(
+            &("GPU 0: x\n".to_owned() + device),
+            "| 0 1 0 0 | 7MiB / 6MiB |",
+        );
+        assert_eq!(
+            all[&0][0].memory.used.why().map(|why| why.reason),
+            Some(Reason::Implausible)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(device: String, table: String) {
+            let _ = read(&format!("GPU 0: x\n  MIG {device}\n{device}"), &format!("|{table}\n| 0 0 0 0 |{table}"));
+        }
+    }
+}

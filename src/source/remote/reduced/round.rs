@@ -1,0 +1,77 @@
+//! What was told in one go: the readings of a round, and what is dear and asked for less often. Lines as they came, bounded.
+
+use super::lines::{Clocks, clocks, number};
+
+/// There are no more lines of a kind.
+pub(super) const MOST_GPUS: usize = 256;
+pub(super) const MOST_PROCESSES: usize = 1024;
+
+/// One round of readings, as it was told.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub number: u64,
+    pub clocks: Clocks,
+    /// `MemTotal:  792574036 kB`
+    pub memory: Vec<Vec<u8>>,
+    /// `cpu  10132153 290696 …`
+    pub cpu: Vec<u8>,
+    /// `0.20 0.18 0.12 1/80 11206`
+    pub load: Vec<u8>,
+    /// Fields in the order of the query; else what went wrong.
+    pub gpus: Vec<Vec<u8>>,
+    pub gpus_exit: Option<i32>,
+    /// `GPU-…, 426, 1542, python3`
+    pub apps: Vec<Vec<u8>>,
+    pub apps_exit: Option<i32>,
+    /// `/proc/PID/stat`
+    pub stats: Vec<Vec<u8>>,
+    /// `  426 ana   python3 train.py`
+    pub people: Vec<Vec<u8>>,
+}
+
+impl Round {
+    pub(super) fn take(&mut self, kind: u8, text: &[u8]) {
+        match kind {
+            b'u' => self.clocks = clocks(text).unwrap_or_default(),
+            b'm' => put(&mut self.memory, 16, text),
+            b'c' => self.cpu = text.to_vec(),
+            b'l' => self.load = text.to_vec(),
+            b'g' => put(&mut self.gpus, MOST_GPUS, text),
+            b'e' => self.gpus_exit = number(text),
+            b'a' => put(&mut self.apps, MOST_PROCESSES, text),
+            b'd' => self.apps_exit = number(text),
+            b's' => put(&mut self.stats, MOST_PROCESSES, text),
+            b'p' => put(&mut self.people, MOST_PROCESSES, text),
+            _ => {}
+        }
+    }
+}
+
+/// What is told less often.
+#[derive(Debug, Default)]
+pub(super) struct Details {
+    pub number: u64,
+    /// `nvidia-smi pmon`, whole.
+    pub usage: Vec<Vec<u8>>,
+    /// `nvidia-smi -L`, where MIG is on.
+    pub devices: Vec<Vec<u8>>,
+    /// The rows of `nvidia-smi`'s table of MIG devices.
+    pub instances: Vec<Vec<u8>>,
+}
+
+impl Details {
+    pub(super) fn take(&mut self, kind: u8, text: &[u8]) {
+        match kind {
+            b't' => put(&mut self.usage, MOST_PROCESSES, text),
+            b'v' => put(&mut self.devices, MOST_PROCESSES, text),
+            b'w' => put(&mut self.instances, MOST_PROCESSES, text),
+            _ => {}
+        }
+    }
+}
+
+fn put(list: &mut Vec<Vec<u8>>, most: usize, text: &[u8]) {
+    if list.len() < most && !text.is_empty() {
+        list.push(text.to_vec());
+    }
+}

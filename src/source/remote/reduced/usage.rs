@@ -1,0 +1,229 @@
+//! What each process does to its GPU, by `nvidia-smi pmon -c 1 -s um`: the one list that has graphics processes too.
+//!
+//! As drivers 535 and 580 print it; an older one has fewer columns, so they are found by their names:
+//!
+//! ```text
+//! # gpu         pid   type     sm    mem    enc    dec    jpg    ofa     fb   ccpm    command
+//! # Idx           #    C/G      %      %      %      %      %      %     MB     MB    name
+//!     0       2481     G      -      -      -      -      -      -    624      0    Xorg
+//!     0    1360690     C     99     30      -      -      -      -    382      0    python
+//!     1          -     -      -      -      -      -      -      -      -      -    -
+//! ```
+//!
+//! Its MB are MiB. A dash is what it has no sample of, and a line of dashes a GPU without processes.
+
+use super::cell::Cell;
+use crate::model::gpu::{ContextKind, Gpu};
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::{Bytes, Mono, Percent, Pid};
+
+/// The newest list of them.
+#[derive(Debug)]
+pub(super) struct Usage {
+    rows: Vec<Row>,
+    /// Why the list has nobody, or not this process.
+    why: Missing,
+    pub at: Option<Mono>,
+}
+
+/// A process on one GPU.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// NVML's index.
+    gpu: u32,
+    pub pid: Pid,
+    pub kind: ContextKind,
+    pub sm: Reading<Percent>,
+    pub memory_bandwidth: Reading<Percent>,
+    pub vram: Reading<Bytes>,
+    /// Cut after some 15 letters.
+    pub name: Reading<String>,
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            why: Missing::new(
+                Reason::NotRead,
+                "nvidia-smi there is asked for it every few seconds",
+            ),
+            at: None,
+        }
+    }
+}
+
+impl Usage {
+    pub(super) fn read(lines: &[Vec<u8>], at: Option<Mono>) -> Self {
+        let (mut rows, mut columns, mut words) = (Vec::new(), None, None);
+        for line in lines
+            .iter()
+            .filter_map(|line| std::str::from_utf8(line).ok())
+        {
+            match (line.strip_prefix("# gpu"), &columns) {
+                (Some(_), _) => columns = Some(Columns::of(line)),
+                (None, Some(columns)) => rows.extend(columns.row(line)),
+                (None, None) => words = words.or(Some(line)).filter(|line| !line.trim().is_empty()),
+            }
+        }
+        let why = match (columns, words) {
+            (Some(_), _) => Self::default().why,
+            (None, Some(words)) => {
+                let words = visible(words.trim().as_bytes(), 60);
+                Missing::new(
+                    Reason::Unknown,
+                    format!("`nvidia-smi pmon` there says: {words}"),
+                )
+            }
+            (None, None) => Missing::new(Reason::Unknown, "`nvidia-smi pmon` there says nothing"),
+        };
+        Self { rows, why, at }
+    }
+
+    pub(super) fn of(&self, gpu: u32, pid: Pid) -> Option<&Row> {
+        self.rows
+            .iter()
+            .find(|row| (row.gpu, row.pid) == (gpu, pid))
+    }
+
+    /// Those that compute nothing there, and so are in no other list.
+    pub(super) fn graphics(&self, gpu: u32) -> impl Iterator<Item = &Row> {
+        let is_it = move |row: &&Row| row.gpu == gpu && row.kind == ContextKind::Graphics;
+        self.rows.iter().filter(is_it)
+    }
+
+    pub(super) fn graphics_pids(&self) -> impl Iterator<Item = Pid> {
+        let is_it = |row: &&Row| row.kind == ContextKind::Graphics;
+        self.rows.iter().filter(is_it).map(|row| row.pid)
+    }
+
+    /// Why a process of this GPU is not in the list.
+    pub(super) fn why_not(&self, gpu: &Gpu) -> Missing {
+        if gpu.mig_enabled.get() == Some(true) {
+            let words = "MIG is on: nvidia-smi tells no shares of its instances";
+            return Missing::new(Reason::Unsupported, words);
+        }
+        self.why.clone()
+    }
+}
+
+/// Which word of a line is what.
+struct Columns<'a>(Vec<&'a str>);
+
+impl<'a> Columns<'a> {
+    fn of(header: &'a str) -> Self {
+        Self(header.split_whitespace().skip(1).collect())
+    }
+
+    fn row(&self, line: &str) -> Option<Row> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let word = |name: &str| {
+            let at = self.0.iter().position(|column| *column == name);
+            at.and_then(|at| words.get(at)).copied()
+        };
+        let cell = |name: &str| match word(name) {
+            Some("-") => Cell::missing(Missing::new(
+                Reason::Unknown,
+                "nvidia-smi has no sample of it",
+            )),
+            Some(word) => Cell::of(word),
+            None => Cell::unknown(),
+        };
+        Some(Row {
+            gpu: word("gpu")?.parse().ok()?,
+            pid: Pid(word("pid")?.parse().ok()?),
+            kind: kind(word("type")?),
+            sm: cell("sm").percent(),
+            memory_bandwidth: cell("mem").percent(),
+            vram: cell("fb").bytes(),
+            name: cell("command").text(),
+        })
+    }
+}
+
+/// nvidia-smi(1): compute, graphics or both; M in front for a client of MPS, which computes.
+fn kind(word: &str) -> ContextKind {
+    match word {
+        "C" | "M" | "M+C" => ContextKind::Compute,
+        "G" => ContextKind::Graphics,
+        "C+G" | "M+C+G" => ContextKind::Mixed,
+        _ => ContextKind::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Usage {
+        let lines: Vec<Vec<u8>> = text.lines().map(|line| line.as_bytes().to_vec()).collect();
+        Usage::read(&lines, Some(Mono(7)))
+    }
+
+    #[test]
+    fn columns_are_found_by_their_names_in_every_driver() {
+        let new = "# gpu         pid   type     sm    mem    enc    dec    jpg    ofa     fb   ccpm    command \n\
+                   # Idx           #    C/G      %      %      %      %      %      %     MB     MB    name \n\
+                   \x20   0       2481     G      -      -      -      -      -      -    624      0    Xorg \n\
+                   \x20   0    1360690     C     99     30      -      -      -      -    382      0    python\n\
+                   \x20   0       1941   C+G      -      -      -      -      -      -      5      0    two words\n\
+                   \x20   1          -     -      -      -      -      -      -      -      -      -    -  \n";
+        let old = "# gpu        pid  type    sm   mem   enc   dec    fb   command\n\
+                   # Idx          #   C/G     %     %     %     %    MB   name\n\
+                   \x20   0    1360690     C    99    30     -     -   382   python\n\
+                   \x20   0       2481     G     -     -     -     -   624   Xorg\n";
+        for text in [new, old] {
+            let usage = read(text);
+            let python = usage.of(0, Pid(1_360_690)).expect("it is listed");
+            let told = (
+                python.sm.get(),
+                python.memory_bandwidth.get(),
+                python.vram.get(),
+            );
+            assert_eq!(
+                told,
+                (
+                    Some(Percent(99.0)),
+                    Some(Percent(30.0)),
+                    Some(Bytes::mib(382))
+                )
+            );
+            let pids: Vec<Pid> = usage.graphics(0).map(|row| row.pid).collect();
+            assert_eq!(pids, [Pid(2_481)]);
+            let xorg = usage.of(0, Pid(2_481)).expect("it is listed");
+            assert_eq!(
+                xorg.sm.why().map(ToString::to_string).as_deref(),
+                Some("nvidia-smi has no sample of it")
+            );
+            assert_eq!(usage.graphics(1).count(), 0);
+        }
+        assert_eq!(
+            read(new).of(0, Pid(1_941)).map(|row| row.kind),
+            Some(ContextKind::Mixed)
+        );
+    }
+
+    #[test]
+    fn where_there_is_no_list_its_own_words_are_the_reason() {
+        let why = |text| read(text).why.to_string();
+        let said = "\nInvalid combination of input arguments. \x1b[2JPlease run 'nvidia-smi pmon -h' for help.";
+        assert_eq!(
+            why(said),
+            "`nvidia-smi pmon` there says: Invalid combination of input arguments. ^[[2JPlease run 'nv…"
+        );
+        assert_eq!(why(""), "`nvidia-smi pmon` there says nothing");
+        let share = read("# gpu pid type sm\n0 7 C 101\n")
+            .of(0, Pid(7))
+            .and_then(|row| row.sm.get());
+        assert_eq!(share, None, "no share is more than the whole");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(header in "# gpu( pid| type| sm| fb| command){0,6}", text: String) {
+            read(&format!("{header}\n{text}\n0 1 C {text}"));
+        }
+    }
+}
