@@ -36,7 +36,13 @@ impl Key {
     }
 
     pub(super) fn is_near(&self, other: &Self) -> bool {
-        self.first.0.abs_diff(other.first.0) <= WITHIN.0
+        Self::are_near(self.first, other.first)
+    }
+
+    /// Whether two first observations of one process may be of one thing.
+    #[must_use]
+    pub fn are_near(first: Mono, other: Mono) -> bool {
+        first.0.abs_diff(other.0) <= WITHIN.0
     }
 
     /// A text for whom it is about, which no two share.

@@ -1,22 +1,46 @@
 //! From what was concluded to a record of the store, with what was seen around it.
+//!
+//! What the store does not take now, since another writer holds it or the disk is slow, is owed and brought again: the
+//! far side tells an incident once.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Found, Keep};
 use crate::diagnose::live::Revision;
 use crate::incidents::{
-    Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Track, Uid, in_time, notify, put,
+    Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Stored, Track, Uid, in_time, notify, put,
 };
 use crate::model::event::Event;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::kept::Kept;
 use crate::model::scene::Scene;
+use crate::model::units::{Millis, Mono};
 
 /// Events that are kept for what is found later.
 const MOST_EVENTS: usize = 256;
+/// What is owed to the store; of more the oldest goes.
+const MOST_OWED: usize = 64;
+/// A store that could not be written is left alone for so long.
+const AGAIN_AFTER: Millis = Millis(5_000);
+
+/// And is brought so often: what is no incident is never taken.
+const MOST_TRIES: u32 = 100;
+
+/// What the store could not take.
+struct Owed {
+    what: Brought,
+    tries: u32,
+}
+
+#[derive(Clone)]
+enum Brought {
+    Seen(Box<Record>),
+    Told(Arc<Kept>),
+}
 
 pub struct Keeping {
     keep: Keep,
@@ -24,6 +48,9 @@ pub struct Keeping {
     host: String,
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
+    owed: VecDeque<Owed>,
+    /// Since when something is owed, or when it was tried last.
+    tried: Option<Mono>,
     /// Said once: a store that cannot be written now cannot be written a second later.
     is_trouble_told: bool,
 }
@@ -36,6 +63,8 @@ impl Keeping {
             host: String::new(),
             versions: BTreeMap::new(),
             events: VecDeque::new(),
+            owed: VecDeque::new(),
+            tried: None,
             is_trouble_told: false,
         }
     }
@@ -58,16 +87,52 @@ impl Keeping {
         }
     }
 
-    /// Its name in the store; `None` where it could not be kept, which is told.
-    pub fn keep(&mut self, revision: &Revision) -> Option<Uid> {
-        match put(self.keep.store.clone(), self.record(revision)) {
-            Ok(stored) => {
-                self.notify(revision, &stored.uid);
-                Some(stored.uid)
+    /// Its name in the store and what stands there now; `None` where it could not be kept, which is told.
+    pub fn keep(&mut self, revision: &Revision) -> Option<Stored> {
+        let record = self.record(revision);
+        self.bring(Brought::Seen(Box::new(record)), 1)
+    }
+
+    /// Into the store, or among what is owed.
+    fn bring(&mut self, what: Brought, tries: u32) -> Option<Stored> {
+        let store = self.keep.store.clone();
+        let brought = match what.clone() {
+            Brought::Seen(record) => put(store, *record),
+            Brought::Told(kept) => in_time(move || store.adopt(Kept::clone(&kept))),
+        };
+        match (brought, &what) {
+            (Ok(stored), Brought::Seen(_)) => {
+                self.notify(&stored);
+                Some(stored)
             }
-            Err(why) => {
+            (Ok(stored), Brought::Told(_)) => Some(stored),
+            (Err(why), _) => {
                 self.trouble(&why);
+                if self.owed.len() == MOST_OWED {
+                    self.owed.pop_front();
+                }
+                if tries < MOST_TRIES {
+                    self.owed.push_back(Owed { what, tries });
+                }
                 None
+            }
+        }
+    }
+
+    /// Brings what is owed, from time to time.
+    pub fn settle(&mut self, now: Mono) {
+        if self.owed.is_empty() {
+            self.tried = None;
+            return;
+        }
+        if now.since(*self.tried.get_or_insert(now)) < AGAIN_AFTER {
+            return;
+        }
+        self.tried = Some(now);
+        // What is not taken goes behind the others, which wait for the next time.
+        while let Some(Owed { what, tries }) = self.owed.pop_front() {
+            if self.bring(what, tries + 1).is_none() {
+                return;
             }
         }
     }
@@ -86,15 +151,17 @@ impl Keeping {
             Some(process) => revision.processes.contains(&process),
             None => event.gpu == revision.key.gpu,
         };
+        let events: Vec<Event> = self.events.iter().filter(is_its).cloned().collect();
         let own = |(name, version): (&String, &String)| (name.clone(), version.clone());
         Record {
+            concluded_by: events.first().map(|event| event.agent.clone()),
             command: revision.command.clone(),
             excerpt: (!revision.excerpt.is_empty()).then(|| Excerpt {
                 text: revision.excerpt.clone(),
                 is_cut: false,
             }),
             evidence: Evidence {
-                events: self.events.iter().filter(is_its).cloned().collect(),
+                events,
                 ..Evidence::default()
             },
             versions: self
@@ -108,13 +175,9 @@ impl Keeping {
         }
     }
 
-    /// Keeps what the far host's store holds. Whoever wanted to be told of it was told there, when it happened.
-    pub fn adopt(&mut self, kept: &Kept) {
-        let (store, kept) = (self.keep.store.clone(), kept.clone());
-        match in_time(move || store.adopt(kept)) {
-            Ok(_) => {}
-            Err(why) => self.trouble(&why),
-        }
+    /// Keeps what the far host's store holds.
+    pub fn adopt(&mut self, kept: &Arc<Kept>) {
+        self.bring(Brought::Told(Arc::clone(kept)), 1);
     }
 
     /// Adds the minutes around an incident, which whoever draws charts has.
@@ -139,18 +202,19 @@ impl Keeping {
         }
     }
 
-    /// Tells whoever the user wants told: what failed for good or was caught, no notes.
-    fn notify(&self, revision: &Revision, uid: &Uid) {
+    /// Tells whoever the user wants told: what failed for good or was caught, no notes. What another host's store told was told there.
+    fn notify(&self, stored: &Stored) {
         let Some(command) = self.keep.on_incident.clone() else {
             return;
         };
         if matches!(
-            revision.incident.severity,
+            stored.incident.severity,
             Severity::Note | Severity::Unknown
         ) {
             return;
         }
-        let (store, uid, tell) = (self.keep.store.clone(), uid.clone(), self.tell.clone());
+        let (store, uid) = (self.keep.store.clone(), stored.uid.clone());
+        let tell = self.tell.clone();
         // A command that hangs must not hold up the next incident.
         let run = move || {
             if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {

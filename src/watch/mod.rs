@@ -168,10 +168,13 @@ impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<Seen>) {
         while let Ok(seen) = inbox.recv() {
             for mut revision in self.look(seen) {
-                let uid = self
-                    .keeping
-                    .as_mut()
-                    .and_then(|keeping| keeping.keep(&revision));
+                let keeping = self.keeping.as_mut();
+                let stored = keeping.and_then(|keeping| keeping.keep(&revision));
+                let uid = stored.map(|stored| {
+                    // Others may have seen more of it.
+                    revision.incident = *stored.incident;
+                    stored.uid
+                });
                 // Who is told shows what can be read; the blocks are in the store.
                 if revision.scene.map.is_some() {
                     Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
@@ -195,6 +198,9 @@ impl Thread {
             }
             Seen::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
+                if let Some(keeping) = &mut self.keeping {
+                    keeping.settle(frame.mono);
+                }
                 self.observer.frame(&frame)
             }
             Seen::Event(event) => {
