@@ -223,9 +223,7 @@ impl Incidents {
         };
         let old = self.list.iter_mut().find(is_it);
         let is_news = |old: &Known| incident.is_news_after(&old.incident);
-        let is_read = old
-            .as_ref()
-            .is_some_and(|old| old.is_read && !is_news(old));
+        let is_read = old.as_ref().is_some_and(|old| old.is_read && !is_news(old));
         let uid = uid.or_else(|| old.as_ref()?.incident.uid.clone());
         let new = Known {
             incident: Arc::new(Incident { uid, ..incident }),
@@ -362,6 +360,7 @@ mod tests {
             at: Mono(0),
             time: UnixMillis(0),
             processes: Vec::new(),
+            run: None,
             command: None,
             excerpt: String::new(),
             scene: Arc::default(),

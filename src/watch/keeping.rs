@@ -143,6 +143,7 @@ impl Keeping {
         let key = Key {
             boot_id: revision.key.boot_id.clone(),
             process: revision.key.process,
+            run: revision.run,
             gpu: revision.key.gpu.clone(),
             first: revision.key.first,
             time: revision.time,
@@ -207,10 +208,7 @@ impl Keeping {
         let Some(command) = self.keep.on_incident.clone() else {
             return;
         };
-        if matches!(
-            stored.incident.severity,
-            Severity::Note | Severity::Unknown
-        ) {
+        if matches!(stored.incident.severity, Severity::Note | Severity::Unknown) {
             return;
         }
         let (store, uid) = (self.keep.store.clone(), stored.uid.clone());

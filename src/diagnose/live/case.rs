@@ -353,6 +353,7 @@ impl Case {
             .by_text(catalogue, facts, gpus)
             .or_else(|| self.by_figures(catalogue, facts))?;
         let time = jiff::Timestamp::from_millisecond(self.time.0);
+        let first = self.key.process.and_then(|key| known.get(&key));
         Some(Revision {
             key: self.key.clone(),
             incident: Incident {
@@ -363,10 +364,8 @@ impl Case {
             at: self.key.first,
             time: self.time,
             processes: self.processes().collect(),
-            command: self
-                .key
-                .process
-                .and_then(|key| known.get(&key)?.command.value().cloned()),
+            run: first.and_then(|first| first.run),
+            command: first.and_then(|first| first.command.value().cloned()),
             excerpt: self.excerpt(),
             scene: Arc::clone(&self.scene),
         })

@@ -66,7 +66,8 @@ fn informed(new: &Incident, old: &Incident) -> Ordering {
         has_some.count()
     };
     let (new_fields, old_fields) = (named(&new.fields), named(&old.fields));
-    let has_more = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.len() > b.len() && a.is_superset(b);
+    let has_more =
+        |a: &BTreeSet<String>, b: &BTreeSet<String>| a.len() > b.len() && a.is_superset(b);
     is_replayed(new)
         .cmp(&is_replayed(old))
         .then(has_more(&new_fields, &old_fields).cmp(&has_more(&old_fields, &new_fields)))
@@ -149,4 +150,3 @@ pub(super) fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<St
     }
     a
 }
-

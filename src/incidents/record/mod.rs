@@ -136,9 +136,12 @@ impl Record {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let is_end = |record: &Self| record.incident.severity == Severity::Fatal;
-        self.observed.is_about_same(&other.observed)
+        let is_end_twice = || self.observed.process.is_some() && is_end(self) && is_end(other);
+        let is_one = self.observed.is_about_same(&other.observed);
+        (is_one || self.observed.is_part(&other.observed))
             && (self.observed.is_near(&other.observed)
-                || (self.observed.process.is_some() && is_end(self) && is_end(other))
+                // A command may outlive one of its parts.
+                || (is_one && is_end_twice())
                 || self.is_end_of(other)
                 || other.is_end_of(self))
     }
@@ -147,7 +150,7 @@ impl Record {
     /// been when they came: interpreters take their time to end.
     fn is_end_of(&self, before: &Self) -> bool {
         let ended = self.observed.first;
-        self.concluded_by.is_none()
+        self.evidence.events.is_empty()
             && before.concluded_by.is_some()
             && self.observed.process.is_some()
             && self.incident.severity == Severity::Fatal
@@ -166,13 +169,21 @@ impl Record {
         } else {
             (self.observed, &other.observed)
         };
+        let part = [&first, then].into_iter().find(|key| key.run.is_some());
+        let (process, run) = part.map_or((first.process, None), |part| (part.process, part.run));
         let observed = Key {
-            gpu: first.gpu.or_else(|| then.gpu.clone()),
+            process,
+            run,
+            gpu: first.gpu.clone().or_else(|| then.gpu.clone()),
             ..first
         };
+        let mut incident = one_of(self.incident, other.incident, is_better);
+        if let Some(part) = observed.process.filter(|_| run.is_some()) {
+            incident.fields.pid = Some(part.pid);
+        }
         Self {
             schema: SCHEMA,
-            incident: one_of(self.incident, other.incident, is_better),
+            incident,
             observed,
             concluded_by: match is_better {
                 true => other.concluded_by,

@@ -12,6 +12,7 @@ fn key(pid: u32, first: u64) -> Key {
             pid: Pid(pid),
             start: StartTicks(99),
         }),
+        run: None,
         gpu: None,
         first: Mono(first),
         time: UnixMillis(1_795_177_607_000 + i64::try_from(first).expect("small")),

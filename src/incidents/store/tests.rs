@@ -27,6 +27,7 @@ fn record(pid: u32, seconds: u32) -> Record {
             pid: Pid(pid),
             start: StartTicks(7),
         }),
+        run: None,
         gpu: None,
         first: Mono(u64::from(seconds) * 1_000),
         time: UnixMillis(1_795_177_000_000 + i64::from(seconds) * 1_000),
