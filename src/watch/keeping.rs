@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::ledger::Ledger;
 use super::{Found, Keep};
 use crate::diagnose::live::Revision;
 use crate::incidents::{
@@ -43,7 +44,9 @@ enum Brought {
 }
 
 pub struct Keeping {
-    keep: Keep,
+    /// None of a recording.
+    keep: Option<Keep>,
+    ledger: Ledger,
     tell: UnboundedSender<Found>,
     host: String,
     versions: BTreeMap<String, String>,
@@ -56,9 +59,10 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    pub fn new(keep: Keep, tell: UnboundedSender<Found>) -> Self {
+    pub fn new(keep: Option<Keep>, tell: UnboundedSender<Found>) -> Self {
         Self {
             keep,
+            ledger: Ledger::default(),
             tell,
             host: String::new(),
             versions: BTreeMap::new(),
@@ -87,15 +91,23 @@ impl Keeping {
         }
     }
 
-    /// Its name in the store and what stands there now; `None` where it could not be kept, which is told.
-    pub fn keep(&mut self, revision: &Revision) -> Option<Stored> {
+    /// Makes of what is concluded what is known, by whomever; its name in the store, and none where it could not be kept,
+    /// which is told.
+    pub fn keep(&mut self, revision: &mut Revision) -> Option<Uid> {
         let record = self.record(revision);
-        self.bring(Brought::Seen(Box::new(record)), 1)
+        if self.keep.is_none() {
+            let (key, known) = self.ledger.write(revision.key.clone(), record);
+            (revision.key, revision.incident) = (key.clone(), known.incident.clone());
+            return None;
+        }
+        let stored = self.bring(Brought::Seen(Box::new(record)), 1)?;
+        revision.incident = *stored.incident;
+        Some(stored.uid)
     }
 
     /// Into the store, or among what is owed.
     fn bring(&mut self, what: Brought, tries: u32) -> Option<Stored> {
-        let store = self.keep.store.clone();
+        let store = self.keep.as_ref()?.store.clone();
         let brought = match what.clone() {
             Brought::Seen(record) => put(store, *record),
             Brought::Told(kept) => in_time(move || store.adopt(Kept::clone(&kept))),
@@ -181,9 +193,24 @@ impl Keeping {
         self.bring(Brought::Told(Arc::clone(kept)), 1);
     }
 
+    /// As it lies in a recording; no living host says it so.
+    pub fn replay(&mut self, kept: &Kept) -> Option<Revision> {
+        match self.keep {
+            Some(_) => None,
+            None => self.ledger.adopt(kept),
+        }
+    }
+
+    /// A recording jumped.
+    pub fn forget(&mut self) {
+        self.events.clear();
+        self.ledger.forget();
+    }
+
     /// Adds the minutes around an incident, which whoever draws charts has.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
-        let (store, uid) = (self.keep.store.clone(), uid.clone());
+        let Some(keep) = &self.keep else { return };
+        let (store, uid) = (keep.store.clone(), uid.clone());
         let added = in_time(move || {
             let record = store.read(&uid)?;
             store.write(Record {
@@ -205,13 +232,14 @@ impl Keeping {
 
     /// Tells whoever the user wants told: what failed for good or was caught, no notes. What another host's store told was told there.
     fn notify(&self, stored: &Stored) {
-        let Some(command) = self.keep.on_incident.clone() else {
+        let Some(keep) = &self.keep else { return };
+        let Some(command) = keep.on_incident.clone() else {
             return;
         };
         if matches!(stored.incident.severity, Severity::Note | Severity::Unknown) {
             return;
         }
-        let (store, uid) = (self.keep.store.clone(), stored.uid.clone());
+        let (store, uid) = (keep.store.clone(), stored.uid.clone());
         let tell = self.tell.clone();
         // A command that hangs must not hold up the next incident.
         let run = move || {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,10 +12,10 @@ use serde_json::Value;
 
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::{User, run_in};
-use crate::machine::{is_host, wait_until};
+use crate::machine::{Guarded, gputop, is_host, wait_until};
 use crate::run_explained::{EXPLAINED, OOM};
 use crate::sshd::{self, Sshd};
-use crate::terminal::Terminal;
+use crate::terminal::{Launch, Terminal};
 
 /// The far host's user, and the near one's.
 pub struct Far {
@@ -200,4 +201,33 @@ fn a_run_that_is_watched_from_here_and_kept_there_is_one_incident() {
             })
         });
     });
+}
+
+#[test]
+fn what_was_kept_there_while_it_was_recorded_is_in_the_recording() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let far = Far::start(&fake);
+    far.fail(&oom());
+    let file = far.sshd.at("run.gpt.zst");
+    let mut record = gputop(["record", "-i", "250ms", "-o"]);
+    record.arg(&file).arg("far").envs(far.sshd.near());
+    record.env("XDG_STATE_HOME", far.near.0.path());
+    let mut record = Guarded(record.stderr(Stdio::null()).spawn().unwrap());
+    wait_until("what had been kept", || far.kept().len() == 1);
+    far.fail("kill -9 $$");
+    wait_until("what is kept now", || far.kept().len() == 2);
+    let recorder = Pid::from_raw(record.0.id().cast_signed());
+    kill(recorder, Signal::SIGINT).unwrap();
+    assert!(record.0.wait().unwrap().success());
+
+    let replay = Launch::gputop().args(["replay"]).args([&file]);
+    let terminal = replay.size(40, 120).start();
+    terminal.wait_text("KILLED BY THE SYSTEM");
+    terminal.send("i");
+    terminal.wait_text("HEADLINE");
+    // What had happened before it is no part of it.
+    assert!(!terminal.text().contains(EXPLAINED), "{}", terminal.text());
 }

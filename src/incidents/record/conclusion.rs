@@ -42,10 +42,14 @@ pub(super) fn is_better(new: &Record, old: &Record) -> bool {
         .is_gt()
 }
 
-/// Of what its own agents told; what others saw is in the old one as well.
+/// By the newest that an agent told it; what others saw is in the old one as well.
 fn has_seen_as_much(new: &[Event], old: &[Event]) -> bool {
-    let is_own = |event: &&Event| new.iter().any(|seen| seen.agent == event.agent);
-    new.len() >= old.iter().filter(is_own).count()
+    let Some(last) = new.last() else { return true };
+    let of_it = |events: &[Event]| {
+        let seen = events.iter().filter(|event| event.agent == last.agent);
+        seen.map(|event| event.seq).max()
+    };
+    of_it(new) >= of_it(old)
 }
 
 /// How well founded an explanation is: the program's own words before what was seen from outside.

@@ -13,6 +13,7 @@ use super::uid::Uid;
 use crate::model::event::Event;
 use crate::model::history::Span;
 use crate::model::incident::{Incident, Severity};
+use crate::model::kept::Kept;
 use crate::model::process::Variable;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
@@ -113,6 +114,27 @@ impl Record {
             return Err(NoRecord::Newer(schema));
         }
         Ok(serde_json::from_value(value)?)
+    }
+
+    /// Of another host's store; `None` where it is none that this version can read.
+    #[must_use]
+    pub fn told(kept: &Kept) -> Option<Self> {
+        let mut record = Self::read(kept.record.clone()).ok()?;
+        record.incident.uid = None;
+        Some(record)
+    }
+
+    /// What of it belongs into a recording: nothing that was read on request, and not twice what lies there as events.
+    #[must_use]
+    pub fn recorded(self) -> Self {
+        Self {
+            environment: Vec::new(),
+            evidence: Evidence::default(),
+            history: Vec::new(),
+            scene: None,
+            more: Map::new(),
+            ..self
+        }
     }
 
     /// Of an incident and whom it is about; its sections are still empty.

@@ -1,0 +1,73 @@
+//! What a store would hold of a recording, of which nothing is stored: a recording is judged anew each time it is played,
+//! and what the host's own store had told while it was recorded lies in it as events.
+
+use std::sync::Arc;
+
+use crate::diagnose::live::{CaseKey, Revision};
+use crate::incidents::Record;
+use crate::model::kept::Kept;
+
+/// As many as a store keeps.
+const MOST: usize = 200;
+
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Each under the key that it was first told by.
+    entries: Vec<(CaseKey, Record)>,
+}
+
+impl Ledger {
+    /// What is known of it now, and the key under which it is told.
+    pub fn write(&mut self, key: CaseKey, record: Record) -> (&CaseKey, &Record) {
+        let known = |(_, known): &(CaseKey, Record)| known.is_same(&record);
+        let at = match self.entries.iter().rposition(known) {
+            Some(at) => {
+                let known = &mut self.entries[at].1;
+                *known = std::mem::take(known).revised_by(record);
+                at
+            }
+            None => {
+                if self.entries.len() == MOST {
+                    self.entries.remove(0);
+                }
+                self.entries.push((key, record));
+                self.entries.len() - 1
+            }
+        };
+        let (key, record) = &self.entries[at];
+        (key, record)
+    }
+
+    /// What the host's store had told, as it is told here; nothing of what is no record.
+    pub fn adopt(&mut self, kept: &Kept) -> Option<Revision> {
+        let told = Record::told(kept)?;
+        let observed = told.observed.clone();
+        let key = CaseKey {
+            boot_id: observed.boot_id,
+            process: observed.process,
+            gpu: observed.gpu,
+            first: observed.first,
+        };
+        let (key, record) = self.write(key, told);
+        let scene = record.scene.as_deref().cloned().unwrap_or_default();
+        let excerpt = record.excerpt.as_ref();
+        let mut processes = scene.processes.clone();
+        processes.extend(key.process.filter(|process| !processes.contains(process)));
+        Some(Revision {
+            incident: record.incident.clone(),
+            at: record.observed.first,
+            time: record.observed.time,
+            processes,
+            run: record.observed.run,
+            command: record.command.clone(),
+            excerpt: excerpt.map_or_else(String::new, |excerpt| excerpt.text.clone()),
+            scene: Arc::new(scene),
+            key: key.clone(),
+        })
+    }
+
+    /// The recording jumped.
+    pub fn forget(&mut self) {
+        self.entries.clear();
+    }
+}
