@@ -421,4 +421,28 @@ mod tests {
         incidents.take_stored(Vec::new());
         assert_eq!(incidents.unread(), 1, "somebody forgot it");
     }
+
+    #[test]
+    fn what_could_not_be_kept_at_once_is_the_one_that_the_store_holds_later() {
+        let mut incidents = Incidents::default();
+        let process = ProcessKey {
+            pid: crate::model::units::Pid(418),
+            start: crate::model::units::StartTicks(7),
+        };
+        let mut seen = revision(Severity::Fatal);
+        seen.key.process = Some(process);
+        seen.processes = vec![process];
+        incidents.take_live(seen.clone(), None);
+        let mut stored = known("a", "12:03:00", Severity::Fatal);
+        stored.place.processes = vec![process];
+        let mut later = known("b", "12:04:00", Severity::Fatal);
+        later.place = Place {
+            at: Mono(60_000),
+            ..stored.place.clone()
+        };
+        incidents.take_stored(vec![stored, later]);
+        assert_eq!(incidents.unread(), 2);
+        incidents.take_live(seen, Some("a".into()));
+        assert_eq!(incidents.unread(), 2);
+    }
 }

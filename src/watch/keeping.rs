@@ -252,3 +252,54 @@ impl Keeping {
             .spawn(run);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::incidents::Store;
+    use crate::model::process::ProcessKey;
+
+    #[test]
+    fn what_a_busy_store_did_not_take_is_brought_again() {
+        let home = tempfile::tempdir().expect("a directory");
+        let store = Store::at(&home.path().join("incidents"));
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let keep = Keep {
+            store: store.clone(),
+            on_incident: None,
+        };
+        let mut keeping = Keeping::new(Some(keep), tell);
+        let kept = |start: u64| {
+            let observed = Key {
+                boot_id: "boot".into(),
+                process: Some(ProcessKey {
+                    pid: crate::model::units::Pid(418),
+                    start: crate::model::units::StartTicks(start),
+                }),
+                ..Key::default()
+            };
+            Arc::new(Kept {
+                uid: "01kq3v7-x2c9".into(),
+                is_read: false,
+                record: serde_json::to_value(Record::new(Default::default(), observed))
+                    .expect("JSON"),
+            })
+        };
+        let count = || store.list().expect("a list").entries.len();
+        keeping.adopt(&kept(1));
+        assert_eq!(count(), 1);
+        let lock = File::open(store.folder().join("lock")).expect("a lock");
+        lock.lock().expect("it is held");
+        keeping.adopt(&kept(2));
+        assert_eq!(count(), 1);
+        assert!(matches!(told.try_recv(), Ok(Found::Trouble(_))));
+        drop(lock);
+        // Not at once.
+        keeping.settle(Mono(1_000));
+        assert_eq!(count(), 1);
+        keeping.settle(Mono(1_000 + AGAIN_AFTER.0));
+        assert_eq!((count(), keeping.owed.len()), (2, 0));
+    }
+}

@@ -71,3 +71,88 @@ impl Ledger {
         self.entries.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::incidents::Key;
+    use crate::model::incident::{DetectedBy, Fields, Incident, Severity};
+    use crate::model::process::ProcessKey;
+    use crate::model::units::{Mono, Pid};
+
+    const WHO: Option<ProcessKey> = Some(ProcessKey {
+        pid: Pid(418),
+        start: crate::model::units::StartTicks(7),
+    });
+
+    fn record(id: &str, first: u64, fields: Fields) -> Record {
+        let incident = Incident {
+            id: id.into(),
+            severity: Severity::Fatal,
+            detected_by: DetectedBy::Log,
+            fields,
+            ..Incident::default()
+        };
+        let observed = Key {
+            boot_id: "boot".into(),
+            process: WHO,
+            first: Mono(first),
+            ..Key::default()
+        };
+        Record::new(incident, observed)
+    }
+
+    fn key(first: u64) -> CaseKey {
+        CaseKey {
+            boot_id: "boot".into(),
+            process: WHO,
+            gpu: None,
+            first: Mono(first),
+        }
+    }
+
+    fn part(first: u64) -> Record {
+        record("oom-capacity", first, Fields::default())
+    }
+
+    fn whole(first: u64) -> Kept {
+        let fields = Fields {
+            requested_bytes: Some(2 << 30),
+            ..Fields::default()
+        };
+        Kept {
+            record: serde_json::to_value(record("oom-fragmentation", first, fields)).expect("JSON"),
+            ..Kept::default()
+        }
+    }
+
+    #[test]
+    fn what_was_told_from_there_is_what_was_seen_here_whichever_came_first() {
+        let mut ledger = Ledger::default();
+        ledger.write(key(5_000), part(5_000));
+        let told = ledger.adopt(&whole(5_900)).expect("an incident");
+        assert_eq!(
+            (&told.key, &*told.incident.id),
+            (&key(5_000), "oom-fragmentation")
+        );
+        let (again, known) = ledger.write(key(5_000), part(5_000));
+        assert_eq!(
+            (again, &*known.incident.id),
+            (&key(5_000), "oom-fragmentation")
+        );
+
+        ledger.forget();
+        let told = ledger.adopt(&whole(5_900)).expect("an incident");
+        let (again, known) = ledger.write(key(5_000), part(5_000));
+        assert_eq!(
+            (again, &*known.incident.id),
+            (&told.key, "oom-fragmentation")
+        );
+        assert_eq!(ledger.entries.len(), 1);
+        let nothing = Kept {
+            record: serde_json::json!([1]),
+            ..Kept::default()
+        };
+        assert!(ledger.adopt(&nothing).is_none());
+    }
+}

@@ -6,9 +6,17 @@
 //!                                                                        └─► Watcher::next ─► banner
 //! ```
 //!
+//! Of one failure there may be several conclusions: this thread's, which changes as more is seen, and those of others that
+//! saw it. All of them go into the store, where [one of them stands](crate::incidents::Record::revised_by); what is told is
+//! what stands there and never what was concluded here alone, under the same name and key each time. Others' come in two
+//! ways: they write into the same store, or a far host's agent tells what is in the store there ([`Update::Kept`], each
+//! incident once and again when it has changed; [`source::remote`](crate::source::remote) asks for it anew after a lost
+//! link). What was seen on a far host and by nobody's store, while no agent was there, nobody knows.
+//!
 //! Judging a text takes tens of milliseconds and writing a file may block: both happen on the thread, and whoever
 //! draws only passes on what it got. A recording is watched in the same way and nothing of it is stored: it was,
-//! when it happened.
+//! when it happened. What another host's store told then lies in it as events ([`Observation::Kept`]), and a ledger takes
+//! the place of the store.
 
 mod keeping;
 mod ledger;

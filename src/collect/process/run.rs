@@ -35,3 +35,45 @@ pub fn command_of(proc_root: &Path, process: ProcessKey, parent: Pid) -> Option<
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::model::units::StartTicks;
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey {
+            pid: Pid(pid),
+            start: StartTicks(u64::from(pid) * 10),
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_command_is_known_by_who_began_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        // 20 is the keeper, another copy of gputop.
+        for (pid, name, parent) in [
+            (10, "gputop", 1),
+            (20, "gputop", 10),
+            (30, "bash", 20),
+            (40, "python", 30),
+            (50, "bash", 1),
+            (60, "python", 50),
+        ] {
+            let folder = root.path().join(pid.to_string());
+            fs::create_dir(&folder).expect("a directory");
+            let line = format!(
+                "{pid} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {} 9 25 1 1 1\n",
+                pid * 10
+            );
+            fs::write(folder.join("stat"), line).expect("a file");
+        }
+        let of = |pid, parent| command_of(root.path(), key(pid), Pid(parent));
+        assert_eq!(of(40, 30), Some(key(30)));
+        assert_eq!(of(30, 20), None, "it is the command");
+        assert_eq!(of(60, 50), None);
+        assert_eq!(of(70, 99), None, "who has ended");
+    }
+}

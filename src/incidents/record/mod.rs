@@ -168,8 +168,8 @@ impl Record {
                 || other.is_end_of(self))
     }
 
-    /// Whether it was concluded when the process ended, of words that came at a time nobody noted, and `before` may have
-    /// been when they came: interpreters take their time to end.
+    /// Whether it was concluded when the process ended, of words that came when nobody noted the time, and `before` may have
+    /// been what they said: interpreters take their time to end.
     fn is_end_of(&self, before: &Self) -> bool {
         let ended = self.observed.first;
         self.evidence.events.is_empty()

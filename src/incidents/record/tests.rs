@@ -187,7 +187,7 @@ fn a_process_that_takes_its_time_to_end_failed_once() {
     assert!(!caught.is_same(&ended(31_000, "oom")));
     assert!(!caught.is_same(&ended(20_000, "host-oom")));
     let mut other = ended(20_000, "oom");
-    other.concluded_by = Some("b".into());
+    other.evidence.events.push(Event::default());
     assert!(!caught.is_same(&other), "it saw when it began");
 }
 

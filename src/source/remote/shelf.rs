@@ -1,5 +1,6 @@
 //! What is still to be heard of the far side's incident store: it tells a list, and each that is new is asked for, one at a
-//! time, so that a hundred of them hold up no frame.
+//! time, so that a hundred of them hold up no frame. A list comes with each connection and after each change over there;
+//! what a lost connection still owed is asked for on the next, and what was written there meanwhile is new in its list.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
