@@ -201,16 +201,14 @@ impl<'a> Cut<'a> {
 
     /// On the screen and in the store there is the same: each once.
     fn assert_each_once(&self) {
-        let kept = self.kept();
-        assert!(kept.values().all(|of_it| of_it.len() == 1), "{kept:?}");
         self.terminal.send("i");
-        let is_same = |screen: &vt100::Screen| {
-            let shown = screen.contents();
+        // What was seen last may still come into both.
+        wait_until("the list of those that are kept", || {
+            let (kept, shown) = (self.kept(), self.terminal.text());
+            assert!(kept.values().all(|of_it| of_it.len() == 1), "{kept:?}");
             let rows = shown.lines().filter(|line| line.contains(" fatal "));
             rows.count() == kept.len() && kept.keys().all(|pid| shown.contains(&pid.to_string()))
-        };
-        self.terminal
-            .wait_for(is_same, "the list of those that are kept");
+        });
         self.terminal.send("\x1b");
     }
 }
