@@ -1,6 +1,7 @@
 //! `gputop record`: a host into a file, a whole second at a time, until interrupted; of every pool a map now and
 //! then. Several hosts are a folder with a file for each (`record/many.rs`).
 
+mod kept;
 mod many;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
+use self::kept::Telling;
 use super::connect::{FarArgs, May, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
@@ -136,6 +138,7 @@ struct Tape {
     recorder: Recorder,
     rounds: Rounds,
     watcher: Watcher,
+    telling: Telling,
     frames: u64,
     lost: bool,
     told: HashMap<CaseKey, String>,
@@ -152,12 +155,15 @@ impl Tape {
     ) -> Result<Self> {
         let watcher = Watcher::start(keep)?;
         watcher.see(&Update::Hello(Arc::clone(hello)));
+        let mut telling = Telling::default();
+        telling.hello(hello);
         Ok(Self {
             name,
             source,
             recorder,
             rounds: Rounds::new(maps),
             watcher,
+            telling,
             frames: 0,
             lost: false,
             told: HashMap::new(),
@@ -189,12 +195,19 @@ impl Tape {
                     bail!("nothing to record: {why}");
                 }
                 recorder.frame(&frame)?;
+                self.telling.frame(&frame);
                 if let Some(request) = self.rounds.frame(&frame) {
                     self.source.send(request);
                 }
                 self.frames += 1;
             }
             Update::Event(event) => recorder.event(&event)?,
+            Update::Hello(hello) => self.telling.hello(&hello),
+            Update::Kept(kept) => {
+                if let Some(event) = self.telling.event(&kept) {
+                    recorder.event(&event)?;
+                }
+            }
             Update::Map(map) if self.rounds.takes(&map) => {
                 let before = recorder.bytes();
                 recorder.map(&map)?;

@@ -15,6 +15,9 @@ pub struct Key {
     pub boot_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessKey>,
+    /// The command under `gputop run` that the process is a part of: what the record of that run is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<ProcessKey>,
     /// For what happened to a GPU and to no process in particular.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuUuid>,
@@ -35,13 +38,30 @@ impl Key {
             && (self.process.is_some() || self.gpu == other.gpu)
     }
 
-    pub(super) fn is_near(&self, other: &Self) -> bool {
-        self.first.0.abs_diff(other.first.0) <= WITHIN.0
+    /// Whether one is about a part of the command that the other is about.
+    pub(super) fn is_part(&self, other: &Self) -> bool {
+        let is_below = |part: &Self, whole: &Self| {
+            part.run.is_some() && part.run == whole.process && whole.run.is_none()
+        };
+        !self.boot_id.is_empty()
+            && self.boot_id == other.boot_id
+            && (is_below(self, other) || is_below(other, self))
     }
 
-    /// A text for whom it is about, which no two share.
+    pub(super) fn is_near(&self, other: &Self) -> bool {
+        Self::are_near(self.first, other.first)
+    }
+
+    /// Whether two first observations of one process may be of one thing.
+    #[must_use]
+    pub fn are_near(first: Mono, other: Mono) -> bool {
+        first.0.abs_diff(other.0) <= WITHIN.0
+    }
+
+    /// A text for whom it is about, which no two share but a command and its parts.
     pub(super) fn whom(&self) -> String {
-        let process = self.process.map(|key| (key.pid.0, key.start.0));
+        let process = self.run.or(self.process);
+        let process = process.map(|key| (key.pid.0, key.start.0));
         let gpu = self.gpu.as_ref().filter(|_| process.is_none());
         format!("{} {process:?} {gpu:?}", self.boot_id)
     }

@@ -7,8 +7,11 @@
 //!   lock                                     held by whoever writes any of it
 //! ```
 //!
-//! Every reader that sees an incident calls [`Store::write`]; the [`Key`] says which of them are the same, and the later
-//! one revises the earlier ([`Record::revised_by`]). A store that cannot be written, read or locked in time is an error
+//! Every reader that sees an incident calls [`Store::write`]; the [`Key`] says which of them are the same: they are about
+//! one process, or about a command under `gputop run` and a part of it, within seconds, or about its one end. Of those the
+//! best informed conclusion stands, whichever came first, and what the others knew is added to it ([`Record::revised_by`]
+//! and its module). Its name stays, and so does the mark that it was read, unless it got worse or turned out to be
+//! something else. A store that cannot be written, read or locked in time is an error
 //! to tell in one line and never a reason to fail: what is watched goes on.
 //!
 //! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.

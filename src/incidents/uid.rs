@@ -101,6 +101,7 @@ mod tests {
                 pid: Pid(pid),
                 start: StartTicks(7),
             }),
+            run: None,
             gpu: None,
             first: Mono(0),
             time: UnixMillis(time),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::gpu::{GpuProcess, HealthState, Memory};
+use super::kept::Kept;
 use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
@@ -55,6 +56,8 @@ pub enum Observation {
     Hook(HookEvent),
     /// The allocation trace of a failure was played under other settings.
     Replayed(Box<Replayed>),
+    /// Somebody else there had concluded this, and the host's incident store tells it. In recordings alone.
+    Kept(Box<Kept>),
     /// A kind of a later version, whole; also one of ours whose fields have another shape.
     #[serde(untagged)]
     Unknown(Value),

@@ -92,6 +92,16 @@ pub struct Label {
     pub says: String,
 }
 
+impl Incident {
+    /// Whether who has read `before` has to read this, which took its place: it got worse, or turned out to be something
+    /// else. The figures of a sentence may change at any time.
+    #[must_use]
+    pub fn is_news_after(&self, before: &Self) -> bool {
+        self.severity > before.severity
+            || (&self.id, &self.headline) != (&before.id, &before.headline)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {

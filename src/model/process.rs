@@ -58,6 +58,9 @@ pub struct Process {
     /// Who started it, or has adopted it since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// The command under `gputop run` that it is a part of, where it is not that command itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<ProcessKey>,
     /// Its container: a short id, or the name where the runtime has no ids; of a Slurm step `81234.0`.
     #[serde(skip_serializing_if = "Reading::is_not_read")]
     pub container: Reading<String>,

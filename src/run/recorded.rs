@@ -37,6 +37,7 @@ impl Failed<'_> {
         let observed = Key {
             boot_id: hello.boot_id.clone(),
             process: self.who,
+            run: None,
             gpu: None,
             first: self.at.mono,
             time: self.at.wall,

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use tokio::sync::mpsc as tokio_mpsc;
 
 use crate::diagnose::live::{CaseKey, Revision};
-use crate::incidents::{Record, Track, Uid};
+use crate::incidents::{Key, Record, Track, Uid};
 use crate::model::incident::{Incident, Severity};
 use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
@@ -109,6 +109,23 @@ impl Place {
 }
 
 impl Known {
+    /// Whether `stored` is this: by its name, or where it could not be kept at once by whom and when.
+    fn is_same(&self, stored: &Self) -> bool {
+        match (&self.incident.uid, &self.key) {
+            (Some(uid), _) => stored.incident.uid.as_ref() == Some(uid),
+            (None, Some(key)) => {
+                let (here, there) = (&self.place, &stored.place);
+                let is_whom = match (&key.process, &key.gpu) {
+                    (Some(process), _) => there.processes.contains(process),
+                    (None, Some(gpu)) => there.processes.is_empty() && there.gpus.contains(gpu),
+                    (None, None) => false,
+                };
+                is_whom && here.boot_id == there.boot_id && Key::are_near(here.at, there.at)
+            }
+            (None, None) => false,
+        }
+    }
+
     /// The process that failed, where others of its job followed.
     #[must_use]
     pub fn process(&self) -> Option<ProcessKey> {
@@ -177,16 +194,15 @@ impl Incidents {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
         for known in &old {
-            let uid = known.incident.uid.as_ref();
-            match list.iter_mut().find(|new| new.incident.uid.as_ref() == uid) {
-                Some(new) if uid.is_some() => {
-                    let is_worse = new.incident.severity > known.incident.severity;
-                    new.is_read |= known.is_read && !is_worse;
+            match list.iter_mut().find(|new| known.is_same(new)) {
+                Some(new) => {
+                    let is_news = new.incident.is_news_after(&known.incident);
+                    new.is_read |= known.is_read && !is_news;
                     new.key.clone_from(&known.key);
                     new.scene = new.scene.take().or_else(|| known.scene.clone());
                 }
-                _ if uid.is_none() => list.push(known.clone()),
-                _ => {}
+                None if known.incident.uid.is_none() => list.push(known.clone()),
+                None => {}
             }
         }
         list.sort_by_key(|known| moment(&known.incident));
@@ -206,10 +222,8 @@ impl Incidents {
             known.key.as_ref() == Some(&key) || (uid.is_some() && known.incident.uid == uid)
         };
         let old = self.list.iter_mut().find(is_it);
-        let is_worse = |old: &Known| incident.severity > old.incident.severity;
-        let is_read = old
-            .as_ref()
-            .is_some_and(|old| old.is_read && !is_worse(old));
+        let is_news = |old: &Known| incident.is_news_after(&old.incident);
+        let is_read = old.as_ref().is_some_and(|old| old.is_read && !is_news(old));
         let uid = uid.or_else(|| old.as_ref()?.incident.uid.clone());
         let new = Known {
             incident: Arc::new(Incident { uid, ..incident }),
@@ -346,6 +360,7 @@ mod tests {
             at: Mono(0),
             time: UnixMillis(0),
             processes: Vec::new(),
+            run: None,
             command: None,
             excerpt: String::new(),
             scene: Arc::default(),
@@ -405,5 +420,29 @@ mod tests {
         assert_eq!(incidents.unread(), 2);
         incidents.take_stored(Vec::new());
         assert_eq!(incidents.unread(), 1, "somebody forgot it");
+    }
+
+    #[test]
+    fn what_could_not_be_kept_at_once_is_the_one_that_the_store_holds_later() {
+        let mut incidents = Incidents::default();
+        let process = ProcessKey {
+            pid: crate::model::units::Pid(418),
+            start: crate::model::units::StartTicks(7),
+        };
+        let mut seen = revision(Severity::Fatal);
+        seen.key.process = Some(process);
+        seen.processes = vec![process];
+        incidents.take_live(seen.clone(), None);
+        let mut stored = known("a", "12:03:00", Severity::Fatal);
+        stored.place.processes = vec![process];
+        let mut later = known("b", "12:04:00", Severity::Fatal);
+        later.place = Place {
+            at: Mono(60_000),
+            ..stored.place.clone()
+        };
+        incidents.take_stored(vec![stored, later]);
+        assert_eq!(incidents.unread(), 2);
+        incidents.take_live(seen, Some("a".into()));
+        assert_eq!(incidents.unread(), 2);
     }
 }

@@ -6,11 +6,20 @@
 //!                                                                        └─► Watcher::next ─► banner
 //! ```
 //!
+//! Of one failure there may be several conclusions: this thread's, which changes as more is seen, and those of others that
+//! saw it. All of them go into the store, where [one of them stands](crate::incidents::Record::revised_by); what is told is
+//! what stands there and never what was concluded here alone, under the same name and key each time. Others' come in two
+//! ways: they write into the same store, or a far host's agent tells what is in the store there ([`Update::Kept`], each
+//! incident once and again when it has changed; [`source::remote`](crate::source::remote) asks for it anew after a lost
+//! link). What was seen on a far host and by nobody's store, while no agent was there, nobody knows.
+//!
 //! Judging a text takes tens of milliseconds and writing a file may block: both happen on the thread, and whoever
 //! draws only passes on what it got. A recording is watched in the same way and nothing of it is stored: it was,
-//! when it happened.
+//! when it happened. What another host's store told then lies in it as events ([`Observation::Kept`]), and a ledger takes
+//! the place of the store.
 
 mod keeping;
+mod ledger;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +30,7 @@ use tokio::sync::mpsc as channel;
 use self::keeping::Keeping;
 use crate::diagnose::live::{Observer, Revision};
 use crate::incidents::{Store, Track, Uid};
-use crate::model::event::Event;
+use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::kept::Kept;
@@ -81,7 +90,7 @@ impl Watcher {
         let thread = Thread {
             observer: Observer::default(),
             waiting: Arc::clone(&waiting),
-            keeping: keep.map(|keep| Keeping::new(keep, tell.clone())),
+            keeping: Keeping::new(keep, tell.clone()),
             tell,
         };
         std::thread::Builder::new()
@@ -160,18 +169,14 @@ impl Watcher {
 struct Thread {
     observer: Observer,
     waiting: Arc<AtomicUsize>,
-    keeping: Option<Keeping>,
+    keeping: Keeping,
     tell: channel::UnboundedSender<Found>,
 }
 
 impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<Seen>) {
         while let Ok(seen) = inbox.recv() {
-            for mut revision in self.look(seen) {
-                let uid = self
-                    .keeping
-                    .as_mut()
-                    .and_then(|keeping| keeping.keep(&revision));
+            for (mut revision, uid) in self.look(seen) {
                 // Who is told shows what can be read; the blocks are in the store.
                 if revision.scene.map.is_some() {
                     Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
@@ -184,41 +189,51 @@ impl Thread {
         }
     }
 
-    fn look(&mut self, seen: Seen) -> Vec<Revision> {
+    /// What is to be told, with its name in the store.
+    fn look(&mut self, seen: Seen) -> Vec<(Revision, Option<Uid>)> {
+        if let Seen::Event(event) = &seen
+            && let Observation::Kept(kept) = &event.observation
+        {
+            let replayed = self.keeping.replay(kept);
+            return replayed.map(|one| (one, None)).into_iter().collect();
+        }
+        let concluded = self.conclude(seen).into_iter();
+        let known = concluded.map(|mut revision| {
+            let uid = self.keeping.keep(&mut revision);
+            (revision, uid)
+        });
+        known.collect()
+    }
+
+    fn conclude(&mut self, seen: Seen) -> Vec<Revision> {
         match seen {
             Seen::Hello(hello) => {
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.hello(&hello);
-                }
+                self.keeping.hello(&hello);
                 self.observer.hello(hello);
                 Vec::new()
             }
             Seen::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.keeping.settle(frame.mono);
                 self.observer.frame(&frame)
             }
             Seen::Event(event) => {
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.event(&event);
-                }
+                self.keeping.event(&event);
                 self.observer.event(&event)
             }
             Seen::Stack(stack) => self.observer.stack(&stack),
             Seen::FailureMap(map) => self.observer.failure_map(&map),
             Seen::Kept(kept) => {
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.adopt(&kept);
-                }
+                self.keeping.adopt(&kept);
                 Vec::new()
             }
             Seen::Jump => {
                 self.observer.forget();
+                self.keeping.forget();
                 Vec::new()
             }
             Seen::History(uid, tracks) => {
-                if let Some(keeping) = &mut self.keeping {
-                    keeping.add_history(&uid, tracks);
-                }
+                self.keeping.add_history(&uid, tracks);
                 Vec::new()
             }
         }

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use gputop::diagnose::catalogue::{self, Catalogue};
+use gputop::diagnose::evidence::Measured;
 use gputop::diagnose::tables::Tables;
+use gputop::diagnose::{LogReader, judge};
+use gputop::export::explanation::{Style, text};
 
 fn assets() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("assets")
@@ -29,6 +32,35 @@ fn every_card_explains_its_own_examples() {
     let tables = Tables::embedded().unwrap();
     let faults = catalogue::check(&files(), tables);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// `gputop run` explains into the log that it explains.
+#[test]
+fn what_an_explanation_quotes_is_no_failure_of_its_own() {
+    let catalogue = Catalogue::embedded();
+    let read = |log: &str| {
+        let mut reader = LogReader::new(catalogue, "train.log");
+        reader.push(log.as_bytes());
+        judge(catalogue, &[reader.finish()], &Measured::default())
+    };
+    let mut explained = 0;
+    for example in catalogue.cards.iter().flat_map(|card| &card.examples) {
+        let log = format!("step 1\n{}\n", example.text.trim_end());
+        let incidents = read(&log);
+        for width in [60, 80, 200] {
+            let style = Style {
+                width,
+                colour: false,
+            };
+            let explanation = text(&incidents, false, &style);
+            explained += usize::from(!explanation.is_empty());
+            let both = format!("{log}\n{explanation}");
+            assert_eq!(read(&both), incidents, "{width}: {both}");
+            // Whoever came later has the explanation alone.
+            assert_eq!(read(&explanation), [], "{width}: {explanation}");
+        }
+    }
+    assert!(explained > 100, "{explained}");
 }
 
 /// A card can be wrong, and this must notice it.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,19 +12,19 @@ use serde_json::Value;
 
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::{User, run_in};
-use crate::machine::{is_host, wait_until};
+use crate::machine::{Guarded, gputop, is_host, wait_until};
 use crate::run_explained::{EXPLAINED, OOM};
 use crate::sshd::{self, Sshd};
-use crate::terminal::Terminal;
+use crate::terminal::{Launch, Terminal};
 
 /// The far host's user, and the near one's.
-struct Far {
-    sshd: Sshd,
-    near: User,
+pub struct Far {
+    pub sshd: Sshd,
+    pub near: User,
 }
 
 impl Far {
-    fn start(fake: &FakeNvml) -> Self {
+    pub fn start(fake: &FakeNvml) -> Self {
         let sshd = Sshd::start(fake, "");
         sshd.install();
         Self {
@@ -32,29 +33,29 @@ impl Far {
         }
     }
 
-    fn state(&self) -> PathBuf {
+    pub fn state(&self) -> PathBuf {
         self.sshd.at("home/.local/state")
     }
 
     /// A run over there that fails.
-    fn fail(&self, script: &str) {
+    pub fn fail(&self, script: &str) {
         fs::create_dir_all(self.state()).unwrap();
         assert!(!run_in(&self.state(), script, &[]).status.success());
     }
 
-    fn dashboard(&self) -> Terminal {
+    pub fn dashboard(&self) -> Terminal {
         let launch = self.sshd.dashboard().args(["far"]);
         launch.env("XDG_STATE_HOME", self.near.0.path()).start()
     }
 
-    fn cut(&self) {
+    pub fn cut(&self) {
         for connection in self.sshd.connections() {
             kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
         }
     }
 
     /// What the near store holds.
-    fn kept(&self) -> Vec<Value> {
+    pub fn kept(&self) -> Vec<Value> {
         let (_, out, _) = self.near.incidents(["list", "--json"]);
         let told: Value = serde_json::from_str(&out).unwrap();
         told["incidents"].as_array().unwrap().clone()
@@ -184,12 +185,8 @@ fn a_run_that_is_watched_from_here_and_kept_there_is_one_incident() {
         terminal.wait_text(number.trim());
         fs::write(&go, "now\n").unwrap();
         run.join().unwrap();
-        // Seen from here the message may come in pieces, of which the first says less.
-        let is_told = |screen: &vt100::Screen| {
-            let shown = screen.contents();
-            shown.contains(EXPLAINED) || shown.contains("OUT OF MEMORY")
-        };
-        terminal.wait_for(is_told, "the incident");
+        // Seen from here the message may come in pieces, of which the first says less: what is known there stands.
+        terminal.wait_text(EXPLAINED);
         // What is known there is in it, whether or not it was seen from here first; at no time there are two.
         wait_until("what was kept there", || {
             let kept = far.kept();
@@ -199,8 +196,38 @@ fn a_run_that_is_watched_from_here_and_kept_there_is_one_incident() {
                 let file = fs::read(far.near.0.path().join(file)).unwrap();
                 serde_json::from_slice::<Value>(&file).unwrap()
             };
-            kept.first()
-                .is_some_and(|kept| file(&kept["uid"])["environment"].is_array())
+            kept.first().is_some_and(|kept| {
+                file(&kept["uid"])["environment"].is_array() && kept["headline"] == EXPLAINED
+            })
         });
     });
+}
+
+#[test]
+fn what_was_kept_there_while_it_was_recorded_is_in_the_recording() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let far = Far::start(&fake);
+    far.fail(&oom());
+    let file = far.sshd.at("run.gpt.zst");
+    let mut record = gputop(["record", "-i", "250ms", "-o"]);
+    record.arg(&file).arg("far").envs(far.sshd.near());
+    record.env("XDG_STATE_HOME", far.near.0.path());
+    let mut record = Guarded(record.stderr(Stdio::null()).spawn().unwrap());
+    wait_until("what had been kept", || far.kept().len() == 1);
+    far.fail("kill -9 $$");
+    wait_until("what is kept now", || far.kept().len() == 2);
+    let recorder = Pid::from_raw(record.0.id().cast_signed());
+    kill(recorder, Signal::SIGINT).unwrap();
+    assert!(record.0.wait().unwrap().success());
+
+    let replay = Launch::gputop().args(["replay"]).args([&file]);
+    let terminal = replay.size(40, 120).start();
+    terminal.wait_text("KILLED BY THE SYSTEM");
+    terminal.send("i");
+    terminal.wait_text("HEADLINE");
+    // What had happened before it is no part of it.
+    assert!(!terminal.text().contains(EXPLAINED), "{}", terminal.text());
 }

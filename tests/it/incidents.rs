@@ -435,6 +435,7 @@ fn put(store: &Store, number: u32) -> Result<gputop::incidents::Uid, String> {
             pid: Pid(number),
             start: StartTicks(1),
         }),
+        run: None,
         gpu: None,
         first: Mono(0),
         time: UnixMillis(1_795_177_000_000 + i64::from(number) * 1_000),

@@ -20,6 +20,8 @@ mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
 #[cfg(target_os = "linux")]
+mod far_cuts;
+#[cfg(target_os = "linux")]
 mod far_incidents;
 mod filter;
 #[cfg(target_os = "linux")]

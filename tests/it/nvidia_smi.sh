@@ -7,7 +7,13 @@ while [ -e "$here/hangs" ]; do sleep 0.1; done
 case "$*" in
 "") cat "$here/table" ;;
 -L) cat "$here/devices" ;;
-"pmon -c 1 -s um") cat "$here/usage" ;;
+"pmon -i "*" -c 1 -s um")
+    # Of four at most, as the real one.
+    awk -v wanted="$3" '
+    BEGIN { n = split(wanted, gpu, ","); for (i = 1; i <= n; i++) asked[gpu[i]] = 1 }
+    n > 4 { print "at most 4 devices"; exit 1 }
+    /^#/ || $1 in asked || $1 !~ /^[0-9]/' "$here/usage"
+    ;;
 --version)
     [ -e "$here/version" ] && exec cat "$here/version"
     echo "ERROR: Option --version is not recognized. Please run 'nvidia-smi -h'."

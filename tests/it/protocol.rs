@@ -159,6 +159,7 @@ fn kind_of(observation: &Observation) -> &'static str {
         Observation::Ooms(_) => "ooms",
         Observation::GpuAtOom(_) => "gpu at oom",
         Observation::Replayed(_) => "replayed",
+        Observation::Kept(_) => "kept",
         Observation::Log(_) => "log",
         Observation::Hook(_) => "hook",
         Observation::Unknown(_) => "unknown",

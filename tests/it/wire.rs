@@ -192,7 +192,9 @@ fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
     let (heard, _) = read_times(file.path(), 2);
     let again = told.into_iter().chain([hello()]);
     assert_same(&heard, &again.collect::<Vec<_>>());
-    assert_eq!(heard.len(), 5);
+    // A slow reader may see it begin once more.
+    let events = heard.iter().filter(|one| matches!(one, Update::Event(_)));
+    assert_eq!(events.count(), 3);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod environment;
 mod facts;
 pub(in crate::collect) mod leftovers;
 mod local;
+mod run;
 mod signal;
 pub(in crate::collect) mod stat;
 pub(in crate::collect) mod statm;

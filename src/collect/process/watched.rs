@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::cpu::CpuMeter;
 use super::stat::{Stat, StatFile};
-use super::{Context, facts};
+use super::{Context, facts, run};
 use crate::model::process::{Parent, Process, ProcessKey, RunState};
 use crate::model::reading::Reading;
 use crate::model::text::visible;
@@ -62,6 +62,8 @@ impl Watched {
         let mut cpu = CpuMeter::new(now, stat.cpu_ticks);
         process.cpu = cpu.measure(now, stat.cpu_ticks, reading.ticks_per_second);
         let (name, arguments) = (stat.name.to_vec(), stat.arguments);
+        // Now, while all of them live.
+        process.run = run::command_of(&reading.proc_root, key, stat.parent);
         let mut uid = None;
         facts::read_into(&mut process, &mut uid, reading);
         // Alive still, so the facts were its own and not those of a later owner of the PID.

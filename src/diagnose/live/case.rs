@@ -371,6 +371,7 @@ impl Case {
             at: self.key.first,
             time: self.time,
             processes: self.processes().collect(),
+            run: program.and_then(|program| program.run),
             command,
             excerpt: self.excerpt(),
             scene: Arc::clone(&self.scene),

@@ -71,6 +71,8 @@ pub struct Revision {
     pub time: UnixMillis,
     /// Every process it is about.
     pub processes: Vec<ProcessKey>,
+    /// The command under `gputop run` that the first of them is a part of.
+    pub run: Option<ProcessKey>,
     /// The command line of the one that was first.
     pub command: Option<String>,
     /// The text that was read for it, as the collector sent it.

@@ -4,6 +4,7 @@
 //! Bytes of an excerpt become [`Line`]s (no escapes, no carriage returns, no prefixes), lines of one stream become
 //! a [`Flow`] that signatures are matched against. Nothing here knows any error.
 
+mod explained;
 mod flow;
 mod plain;
 mod prefix;

@@ -1,6 +1,6 @@
 //! Bytes to lines: escapes, carriage returns, JSON escapes, curly quotes, and everything invisible go.
 
-use super::{Line, prefix};
+use super::{Line, explained, prefix};
 
 /// A line is cut into pieces of this many bytes: a 1 GB line is many lines.
 const MAX_LINE: usize = 64 * 1024;
@@ -8,16 +8,22 @@ const MAX_LINE: usize = 64 * 1024;
 /// The lines of an excerpt whose first line is number `first` of its file.
 #[must_use]
 pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
-    let mut lines = Vec::new();
+    let mut texts = Vec::new();
     for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
         // As a terminal ends lines; inside one it begins the next.
         let end = raw.iter().rposition(|&b| b != b'\r').map_or(0, |at| at + 1);
         for piece in raw[..end].chunks(MAX_LINE) {
-            for text in clean(piece).split('\n') {
-                lines.push(prefix::taken_off(text, number));
-            }
+            let clean = clean(piece);
+            texts.extend(clean.split('\n').map(|text| (number, text.to_owned())));
         }
     }
+    explained::take_out(&mut texts, |(number, text)| (*number, text));
+    let texts = texts.iter();
+    let mut lines: Vec<Line> = texts
+        .map(|(number, text)| prefix::taken_off(text, *number))
+        .collect();
+    // A launcher may have put its prefix before each.
+    explained::take_out(&mut lines, |line| (line.number, &line.text));
     without_lone_numbers(&mut lines);
     without_other_threads(&mut lines);
     mark_code(&mut lines);

@@ -1,16 +1,19 @@
 //! One incident as it is kept: what `explain --json` prints of it, and what it was concluded from.
 
-use std::cmp::Ordering;
+mod conclusion;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use self::conclusion::{filled, is_better, one_of};
 use super::key::Key;
 use super::uid::Uid;
 use crate::model::event::Event;
 use crate::model::history::Span;
-use crate::model::incident::{DetectedBy, Fix, Incident, Quote, Severity};
+use crate::model::incident::{Incident, Severity};
+use crate::model::kept::Kept;
 use crate::model::process::Variable;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
@@ -24,6 +27,8 @@ const MOST_TRACKS: usize = 64;
 /// Values of a track that are kept, the newest.
 const MOST_VALUES: usize = 720;
 const MOST_VARIABLES: usize = 256;
+/// As long as whoever watches a process takes its end for one of what happened before.
+const ENDED_OF_IT: Millis = Millis(30_000);
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -32,6 +37,9 @@ pub struct Record {
     #[serde(flatten)]
     pub incident: Incident,
     pub observed: Key,
+    /// Whose conclusion it is: the agent of the first thing that was seen of it. None of whoever watched the command itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concluded_by: Option<String>,
     /// The command line of the process, without secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -108,6 +116,27 @@ impl Record {
         Ok(serde_json::from_value(value)?)
     }
 
+    /// Of another host's store; `None` where it is none that this version can read.
+    #[must_use]
+    pub fn told(kept: &Kept) -> Option<Self> {
+        let mut record = Self::read(kept.record.clone()).ok()?;
+        record.incident.uid = None;
+        Some(record)
+    }
+
+    /// What of it belongs into a recording: nothing that was read on request, and not twice what lies there as events.
+    #[must_use]
+    pub fn recorded(self) -> Self {
+        Self {
+            environment: Vec::new(),
+            evidence: Evidence::default(),
+            history: Vec::new(),
+            scene: None,
+            more: Map::new(),
+            ..self
+        }
+    }
+
     /// Of an incident and whom it is about; its sections are still empty.
     #[must_use]
     pub fn new(incident: Incident, observed: Key) -> Self {
@@ -125,33 +154,63 @@ impl Record {
     }
 
     /// Whether `other` tells of the same: of one process within a few seconds, or twice of its end, since a process ends
-    /// only once.
+    /// only once; or one of what the other then saw it end of.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let is_end = |record: &Self| record.incident.severity == Severity::Fatal;
-        self.observed.is_about_same(&other.observed)
+        let is_end_twice = || self.observed.process.is_some() && is_end(self) && is_end(other);
+        let is_one = self.observed.is_about_same(&other.observed);
+        (is_one || self.observed.is_part(&other.observed))
             && (self.observed.is_near(&other.observed)
-                || (self.observed.process.is_some() && is_end(self) && is_end(other)))
+                // A command may outlive one of its parts.
+                || (is_one && is_end_twice())
+                || self.is_end_of(other)
+                || other.is_end_of(self))
     }
 
-    /// Both in one: the surer explanation, the graver severity, and all that either knows. Of two that are equally
-    /// sure, this one's. Its name stays.
+    /// Whether it was concluded when the process ended, of words that came when nobody noted the time, and `before` may have
+    /// been what they said: interpreters take their time to end.
+    fn is_end_of(&self, before: &Self) -> bool {
+        let ended = self.observed.first;
+        self.evidence.events.is_empty()
+            && before.concluded_by.is_some()
+            && self.observed.process.is_some()
+            && self.incident.severity == Severity::Fatal
+            && self.incident.family == before.incident.family
+            && before.observed.first <= ended
+            && ended.since(before.observed.first) <= ENDED_OF_IT
+    }
+
+    /// Both in one: the better explanation, the graver severity, and all that either knows. Of two that are equally good,
+    /// this one's. Its name stays.
     #[must_use]
     pub fn revised_by(self, other: Self) -> Self {
+        let is_better = is_better(&other, &self);
         let (first, then) = if other.observed.first < self.observed.first {
             (other.observed, &self.observed)
         } else {
             (self.observed, &other.observed)
         };
+        let part = [&first, then].into_iter().find(|key| key.run.is_some());
+        let (process, run) = part.map_or((first.process, None), |part| (part.process, part.run));
         let observed = Key {
-            gpu: first.gpu.or_else(|| then.gpu.clone()),
+            process,
+            run,
+            gpu: first.gpu.clone().or_else(|| then.gpu.clone()),
             ..first
         };
-        let is_later = is_later(&other.evidence.events, &self.evidence.events);
+        let mut incident = one_of(self.incident, other.incident, is_better);
+        if let Some(part) = observed.process.filter(|_| run.is_some()) {
+            incident.fields.pid = Some(part.pid);
+        }
         Self {
             schema: SCHEMA,
-            incident: one_of(self.incident, other.incident, is_later),
+            incident,
             observed,
+            concluded_by: match is_better {
+                true => other.concluded_by,
+                false => self.concluded_by,
+            },
             command: self.command.or(other.command),
             excerpt: longer(self.excerpt, other.excerpt),
             evidence: Evidence {
@@ -214,88 +273,6 @@ impl Track {
     fn known(&self) -> usize {
         self.values.iter().flatten().count()
     }
-}
-
-/// The same observer says it, and has seen at least as much: it knows better, however sure it was before.
-fn is_later(new: &[Event], old: &[Event]) -> bool {
-    let agents = new.last().zip(old.last());
-    agents.is_some_and(|(new, old)| new.agent == old.agent) && new.len() >= old.len()
-}
-
-/// How well founded an explanation is: the program's own words before what was seen from outside.
-fn foundation(incident: &Incident) -> u8 {
-    match incident.detected_by {
-        DetectedBy::Hook => 4,
-        DetectedBy::Log => 3,
-        DetectedBy::Allocator => 2,
-        DetectedBy::Xid => 1,
-        DetectedBy::Exit | DetectedBy::Unknown => 0,
-    }
-}
-
-fn one_of(a: Incident, b: Incident, is_later: bool) -> Incident {
-    let is_better = match foundation(&b).cmp(&foundation(&a)) {
-        Ordering::Equal => is_later || b.confidence > a.confidence,
-        order => order.is_gt(),
-    };
-    let (mut chosen, other) = if is_better {
-        (b.clone(), a.clone())
-    } else {
-        (a.clone(), b.clone())
-    };
-    chosen.uid = a.uid.or(b.uid);
-    chosen.severity = match (a.severity, b.severity) {
-        // An unknown word is a later version's: it stands only where nothing else does.
-        (Severity::Unknown, known) | (known, Severity::Unknown) => known,
-        (a, b) => a.max(b),
-    };
-    chosen.count = a.count.max(b.count);
-    chosen.time = earlier(a.time, b.time);
-    chosen.host = chosen.host.or(other.host);
-    chosen.log = chosen.log.or(other.log);
-    if chosen.quote == Quote::default() && chosen.id == other.id {
-        chosen.quote = other.quote;
-    }
-    chosen.at = chosen.at.or(other.at);
-    let is_replayed = |fixes: &[Fix]| fixes.iter().any(|fix| fix.replayed.is_some());
-    if chosen.id == other.id && is_replayed(&other.fixes) && !is_replayed(&chosen.fixes) {
-        // What the figures rest on is said among what is needed.
-        (chosen.fixes, chosen.needs) = (other.fixes, other.needs);
-    }
-    if let (Ok(Value::Object(ours)), Ok(Value::Object(theirs))) = (
-        serde_json::to_value(&chosen.fields),
-        serde_json::to_value(&other.fields),
-    ) {
-        let all = Value::Object(filled(ours, theirs));
-        chosen.fields = serde_json::from_value(all).unwrap_or(chosen.fields);
-    }
-    for one in other.secondary {
-        if chosen.id != one.id && chosen.secondary.iter().all(|known| known.id != one.id) {
-            chosen.secondary.push(one);
-        }
-    }
-    chosen
-}
-
-/// RFC 3339 in one time zone sorts as text; in several the moment counts.
-fn earlier(a: Option<String>, b: Option<String>) -> Option<String> {
-    let moment = |text: &String| text.parse::<jiff::Timestamp>().ok();
-    match (a, b) {
-        (Some(a), Some(b)) => match (moment(&a), moment(&b)) {
-            (Some(first), Some(second)) if second < first => Some(b),
-            (None, Some(_)) => Some(b),
-            _ => Some(a),
-        },
-        (a, b) => a.or(b),
-    }
-}
-
-/// `a`, and of `b` what it lacks.
-fn filled(mut a: Map<String, Value>, b: Map<String, Value>) -> Map<String, Value> {
-    for (name, value) in b {
-        a.entry(name).or_insert(value);
-    }
-    a
 }
 
 fn longer(a: Option<Excerpt>, b: Option<Excerpt>) -> Option<Excerpt> {

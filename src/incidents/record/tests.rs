@@ -1,5 +1,6 @@
 use super::*;
 use crate::model::event::Observation;
+use crate::model::incident::{DetectedBy, Fields, Fix};
 use crate::model::process::ProcessKey;
 use crate::model::replayed::Tried;
 use crate::model::units::{Pid, StartTicks, UnixMillis};
@@ -11,6 +12,7 @@ fn key(pid: u32, first: u64) -> Key {
             pid: Pid(pid),
             start: StartTicks(99),
         }),
+        run: None,
         gpu: None,
         first: Mono(first),
         time: UnixMillis(1_795_177_607_000 + i64::try_from(first).expect("small")),
@@ -110,6 +112,7 @@ fn what_one_observer_concludes_later_stands_though_it_was_surer_before() {
             ..Event::default()
         };
         record.evidence.events = (0..events).map(event).collect();
+        record.concluded_by = Some(agent.into());
         record
     };
     let first = || seen("oom-capacity", 0.8, "a", 1);
@@ -117,6 +120,75 @@ fn what_one_observer_concludes_later_stands_though_it_was_surer_before() {
     assert_eq!(first().revised_by(later).incident.id, "oom-other-process");
     let of_another = seen("oom-other-process", 0.7, "b", 2);
     assert_eq!(first().revised_by(of_another).incident.id, "oom-capacity");
+}
+
+/// What an observer made of one message: of its beginning, or of all of it.
+fn read(id: &str, agent: Option<&str>, events: u64, fields: Fields) -> Record {
+    let mut record = record(DetectedBy::Log, Severity::Fatal, 0.9, 0);
+    record.incident.id = id.into();
+    record.incident.fields = fields;
+    record.concluded_by = agent.map(str::to_owned);
+    let event = |seq| Event {
+        agent: agent.unwrap_or_default().into(),
+        seq,
+        ..Event::default()
+    };
+    record.evidence.events = (0..events).map(event).collect();
+    record
+}
+
+#[test]
+fn whoever_read_the_whole_message_explains_it_in_whatever_order_they_come() {
+    let part = Fields {
+        requested_bytes: Some(2 << 30),
+        ..Fields::default()
+    };
+    let whole = Fields {
+        reserved_unallocated_bytes: Some(8 << 30),
+        ..part.clone()
+    };
+    let here = || read("oom-capacity", Some("a"), 1, part.clone());
+    let again = || read("oom-capacity", Some("a"), 2, part.clone());
+    let there = || read("oom-fragmentation", None, 0, whole.clone());
+    let orders = [
+        vec![here(), there(), again()],
+        vec![there(), here(), again()],
+        vec![here(), again(), there(), there()],
+        vec![there(), here(), there(), again(), again()],
+    ];
+    for order in orders {
+        let merged = order.into_iter().reduce(Record::revised_by);
+        let merged = merged.expect("some");
+        assert_eq!(merged.incident.id, "oom-fragmentation");
+        assert_eq!(merged.concluded_by, None);
+        assert_eq!(merged.evidence.events.len(), 2);
+    }
+    // What the same observer read of the rest is believed at once, and what it read of less is not.
+    let rest = || read("oom-fragmentation", Some("a"), 2, whole.clone());
+    assert_eq!(here().revised_by(rest()).incident.id, "oom-fragmentation");
+    assert_eq!(rest().revised_by(here()).incident.id, "oom-fragmentation");
+}
+
+#[test]
+fn a_process_that_takes_its_time_to_end_failed_once() {
+    let said = |severity| {
+        let mut said = read("oom-capacity", Some("a"), 1, Fields::default());
+        (said.incident.severity, said.incident.family) = (severity, "oom".into());
+        said
+    };
+    let ended = |first, family: &str| {
+        let mut ended = record(DetectedBy::Log, Severity::Fatal, 0.9, first);
+        ended.incident.family = family.into();
+        ended
+    };
+    // The link was lost before its end was seen.
+    let caught = said(Severity::Caught);
+    assert!(caught.is_same(&ended(20_000, "oom")) && ended(20_000, "oom").is_same(&caught));
+    assert!(!caught.is_same(&ended(31_000, "oom")));
+    assert!(!caught.is_same(&ended(20_000, "host-oom")));
+    let mut other = ended(20_000, "oom");
+    other.evidence.events.push(Event::default());
+    assert!(!caught.is_same(&other), "it saw when it began");
 }
 
 #[test]

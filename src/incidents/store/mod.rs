@@ -15,6 +15,7 @@ use super::files;
 use super::record::{NoRecord, Record};
 use super::state::State;
 use super::uid::{NoUid, Uid};
+use crate::model::incident::Incident;
 use crate::model::kept::{Kept, OnShelf};
 use crate::model::text::{quoted, visible};
 use crate::model::units::UnixMillis;
@@ -43,10 +44,12 @@ pub struct Store {
 }
 
 /// What became of a record that was to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     pub uid: Uid,
     pub what: Written,
+    /// What is kept now: it may be what another observer concluded.
+    pub incident: Box<Incident>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,13 +145,15 @@ impl Store {
                     return Ok(Stored {
                         uid,
                         what: Written::Known,
+                        incident: Box::new(new.incident),
                     });
                 }
-                self.unread_if_graver(&uid, &old, &new)?;
+                self.unread_if_news(&uid, &old, &new)?;
                 (uid, Written::Revised, new)
             }
             None => (free_name(&record, &files)?, Written::New, record.bounded()),
         };
+        let incident = Box::new(record.incident.clone());
         let bytes = self.put(&uid, record)?;
         files.retain(|file| file.uid != uid);
         files.push(Listed {
@@ -156,7 +161,11 @@ impl Store {
             bytes,
         });
         self.forget(&uid, files);
-        Ok(Stored { uid, what })
+        Ok(Stored {
+            uid,
+            what,
+            incident,
+        })
     }
 
     /// All incidents, the oldest first. A store that was never written to has none.
@@ -275,8 +284,11 @@ impl Store {
             && known.observed == record.observed
             && !record.is_same(&known)
         {
-            let what = Written::Known;
-            return Ok(Stored { uid: named, what });
+            return Ok(Stored {
+                uid: named,
+                what: Written::Known,
+                incident: Box::new(known.incident),
+            });
         }
         record.incident.uid = None;
         let stored = self.write(record)?;
@@ -357,9 +369,9 @@ impl Store {
         Ok(has_changed)
     }
 
-    /// What was read as survived and has ended the process since is news.
-    fn unread_if_graver(&self, uid: &Uid, old: &Record, new: &Record) -> Result<(), StoreError> {
-        if new.incident.severity <= old.incident.severity {
+    /// What was read as survived and has ended the process since is news, and what turned out to be something else.
+    fn unread_if_news(&self, uid: &Uid, old: &Record, new: &Record) -> Result<(), StoreError> {
+        if !new.incident.is_news_after(&old.incident) {
             return Ok(());
         }
         let Ok(mut state) = State::read(&self.folder) else {

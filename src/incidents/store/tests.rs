@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 use super::*;
-use crate::incidents::Key;
+use crate::incidents::{Excerpt, Key};
 use crate::model::incident::{Incident, Severity};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Mono, Pid, StartTicks};
@@ -27,6 +27,7 @@ fn record(pid: u32, seconds: u32) -> Record {
             pid: Pid(pid),
             start: StartTicks(7),
         }),
+        run: None,
         gpu: None,
         first: Mono(u64::from(seconds) * 1_000),
         time: UnixMillis(1_795_177_000_000 + i64::from(seconds) * 1_000),
@@ -246,6 +247,30 @@ fn a_lock_that_nobody_gives_back_is_not_waited_for_long() {
     assert_eq!(store.list().expect("a list").entries.len(), 1);
     drop(held);
     put(&store, record(421, 9));
+}
+
+#[test]
+fn what_turns_out_to_be_something_else_is_unread_and_keeps_its_name() {
+    let (_home, store) = store();
+    let mut first = record(418, 0);
+    first.incident.headline = "OUT OF MEMORY".into();
+    let uid = put(&store, first.clone()).uid;
+    store.mark_read(std::slice::from_ref(&uid)).expect("a note");
+    let is_read = || store.entry(&uid).expect("an entry").is_read;
+    // More of the same is not worth another look.
+    first.excerpt = Some(Excerpt::default());
+    first.incident.title = "2.10 GiB did not fit.".into();
+    assert_eq!(put(&store, first.clone()).uid, uid);
+    assert!(is_read());
+    let mut better = first;
+    better.incident.fields.reserved_bytes = Some(1);
+    better.incident.headline = "FRAGMENTED MEMORY".into();
+    let stored = put(&store, better);
+    assert_eq!(
+        (stored.uid, &*stored.incident.headline),
+        (uid.clone(), "FRAGMENTED MEMORY")
+    );
+    assert!(!is_read());
 }
 
 /// As another host's agent tells it.

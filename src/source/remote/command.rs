@@ -359,12 +359,12 @@ impl Far {
             self.hear(&mut is_up);
             match said {
                 Said::Shelf(list) => {
-                    let next = known.stored.take_list(list);
+                    let next = known.stored.take_list(list, Instant::now());
                     next.into_iter().for_each(|uid| self.orders.want(uid));
                 }
                 Said::Update(Update::Event(event)) if !known.told.is_new(&event) => {}
                 Said::Update(Update::Kept(kept)) => {
-                    let (is_wanted, next) = known.stored.take(&kept);
+                    let (is_wanted, next) = known.stored.take(&kept, Instant::now());
                     next.into_iter().for_each(|uid| self.orders.want(uid));
                     if is_wanted {
                         self.feed.push(Update::Kept(kept));

@@ -7,6 +7,8 @@
 //! | `d 8 mig` | what each process does, from `i 8` to `; 8`; with the word also the MIG instances |
 //! | `h` | the host's clocks, also while a round hangs |
 //!
+//! `nvidia-smi pmon` looks at four GPUs at most, so it is called for each four of them.
+//!
 //! Every line of an answer begins with a letter that says what it is ([`super::lines`]). Rounds run in the background, where
 //! a hanging driver holds up nothing but themselves. At the end of the input everything that still runs is killed.
 
@@ -49,7 +51,8 @@ r) {
 } & ;;
 d) {
  echo "i $a";
- "$s" pmon -c 1 -s um 2>&1 | x t;
+ "$s" --query-gpu=index --format=csv,noheader | paste -d, - - - - | sed "s/,*$//" |
+ while read -r n; do "$s" pmon -i $n -c 1 -s um </dev/null 2>&1; done | x t;
  if [ "$q" ]; then
   "$s" -L | x v;
   "$s" | grep -E "^[|]( +[0-9]+){4} +[|]" | x w;
