@@ -294,8 +294,8 @@ impl App {
         }
         self.watches.retain(|_, watch| {
             watch
-                .last()
-                .is_some_and(|last| frame.mono.since(last.at) < WATCH_KEPT)
+                .last_at()
+                .is_some_and(|at| frame.mono.since(at) < WATCH_KEPT)
         });
     }
 
