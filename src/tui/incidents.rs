@@ -124,9 +124,10 @@ impl Known {
 pub struct Watch(Option<Watcher>);
 
 impl Watch {
+    /// So many frames wait for it at most.
     #[must_use]
-    pub fn start(keep: Option<Keep>) -> Self {
-        let watcher = Watcher::start(keep);
+    pub fn start(keep: Option<Keep>, most_waiting: usize) -> Self {
+        let watcher = Watcher::start_with(keep, most_waiting);
         Self(
             watcher
                 .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))

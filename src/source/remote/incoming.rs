@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zstd::stream::read::Decoder;
 
-use super::protocol::{MOST_LINE, WINDOW_LOG};
+use super::protocol::{MOST_LINE, MOST_WINDOW_LOG};
 use crate::model::kept::OnShelf;
 use crate::model::pool::FailureMap;
 use crate::model::text::harmless_json;
@@ -20,10 +20,14 @@ pub(super) enum Said {
     Shelf(Vec<OnShelf>),
 }
 
+/// Room that is made for a line before it is read.
+const MOST_USUAL: usize = 256 << 10;
+
 /// What is said behind the greeting.
 pub(super) struct Incoming<R: BufRead> {
     text: BufReader<Decoder<'static, R>>,
-    line: Vec<u8>,
+    /// The bytes of the last line: the next one is as long, nearly.
+    usual: usize,
 }
 
 /// Why nothing more is read, beside the end of it.
@@ -40,33 +44,36 @@ pub(super) enum Broken {
 impl<R: BufRead> Incoming<R> {
     pub(super) fn new(from: R) -> io::Result<Self> {
         let mut decoder = Decoder::with_buffer(from)?;
-        decoder.window_log_max(WINDOW_LOG)?;
+        decoder.window_log_max(MOST_WINDOW_LOG)?;
         Ok(Self {
             text: BufReader::with_capacity(8 << 10, decoder),
-            line: Vec::new(),
+            usual: 0,
         })
     }
 
     /// What comes next; `None` at the end. Lines of kinds that this version does not know are passed over.
     pub(super) fn next(&mut self) -> Result<Option<Said>, Broken> {
         loop {
-            self.line.clear();
+            // Given back when it is read: of a hundred hosts each would hold the room for its longest line.
+            let mut line = Vec::with_capacity(self.usual);
             let read = (&mut self.text)
                 .take(MOST_LINE)
-                .read_until(b'\n', &mut self.line)?;
+                .read_until(b'\n', &mut line)?;
             if read == 0 {
                 return Ok(None);
             }
-            if self.line.last() != Some(&b'\n') {
+            // Figures grow by a digit.
+            self.usual = (read + 512).min(MOST_USUAL);
+            if line.last() != Some(&b'\n') {
                 // Cut by the end of the connection, or by the bound.
-                let is_cut = (self.line.len() as u64) < MOST_LINE;
+                let is_cut = (line.len() as u64) < MOST_LINE;
                 return if is_cut {
                     Ok(None)
                 } else {
                     Err(Broken::TooLong)
                 };
             }
-            let text = harmless_json(&self.line);
+            let text = harmless_json(&line);
             match serde_json::from_slice::<Line>(&text).map(said) {
                 Ok(Some(Said::Update(Update::Hello(hello)))) => {
                     if let Some(needs) = hello.requires.first() {

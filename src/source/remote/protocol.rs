@@ -20,8 +20,11 @@ pub const MOST_LINE: u64 = 16 << 20;
 /// No order is longer.
 pub const MOST_ORDER: u64 = 64 << 10;
 
-/// The window of the stream is 256 KiB: what a reader of it holds.
-pub const WINDOW_LOG: u32 = 18;
+/// The window of the stream is 128 KiB: a frame with a hundred processes finds the one before it there. A reader holds it
+/// for each host, beside a quarter of a mebibyte for what is being unpacked: three times the window.
+pub const WINDOW_LOG: u32 = 17;
+/// The window that a reader takes: as first agents wrote.
+pub const MOST_WINDOW_LOG: u32 = 18;
 
 /// So many frames are sent ahead of what is known to have arrived.
 pub const FRAMES_UNDER_WAY: u64 = 4;
