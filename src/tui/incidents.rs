@@ -28,6 +28,10 @@ pub struct Known {
     pub key: Option<CaseKey>,
 }
 
+/// Incidents that are known although no store holds them, of one host and of the list of hosts: some ten kilobytes each. A store
+/// has a bound of its own.
+const MOST_UNSTORED: usize = 64;
+
 /// Two slots: in come the incidents of the store, as they are now, each time they change; out go the names of those that
 /// were opened.
 pub struct Desk {
@@ -223,6 +227,21 @@ impl Incidents {
             Some(old) => *old = new,
             None => self.list.push(new),
         }
+        self.forget_unstored();
+    }
+
+    /// Those that nothing else bounds: of what could not be kept, which was said, the oldest go, those that were read first.
+    fn forget_unstored(&mut self) {
+        let unstored = || {
+            (0..)
+                .zip(&self.list)
+                .filter(|(_, known)| known.incident.uid.is_none())
+        };
+        if unstored().count() > MOST_UNSTORED {
+            let oldest = unstored().min_by_key(|(at, known)| (!known.is_read, *at));
+            let at: Option<usize> = oldest.map(|(at, _)| at);
+            at.map(|at| self.list.remove(at));
+        }
     }
 
     /// A recording jumped: what is known of it may not have happened yet.
@@ -396,6 +415,29 @@ mod tests {
         assert_eq!(news(&incidents), None);
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Fatal)]);
         assert_eq!(news(&incidents), Some("a"));
+    }
+
+    #[test]
+    fn what_no_store_holds_is_bounded_and_the_newest_that_nobody_read_stays() {
+        let mut incidents = Incidents::default();
+        for at in 0..200 {
+            let mut revision = revision(Severity::Caught);
+            revision.key.first = Mono(at);
+            incidents.take_live(revision, None);
+            if at == 150 {
+                let opened = incidents.news().cloned().expect("news");
+                incidents.open(&opened);
+            }
+        }
+        assert_eq!(incidents.newest_first().count(), MOST_UNSTORED);
+        assert_eq!(
+            incidents.unread(),
+            MOST_UNSTORED,
+            "what was read went first"
+        );
+        let first = |known: &Known| known.key.as_ref().map(|key| key.first.0);
+        let kept: Vec<_> = incidents.newest_first().filter_map(first).collect();
+        assert_eq!((kept[0], kept[MOST_UNSTORED - 1]), (199, 136));
     }
 
     #[test]

@@ -30,7 +30,7 @@ const MOST_OPENED: usize = 4;
 
 /// Of a host among many so many frames wait for the screen, and for who judges them. One takes a tenth of a mebibyte: where a
 /// client that has no time kept them all, it would soon have no room either.
-const MOST_OF_MANY: usize = 4;
+const MOST_OF_MANY: usize = 2;
 
 /// A host to watch.
 pub struct Host {

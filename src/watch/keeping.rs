@@ -1,6 +1,7 @@
 //! From what was concluded to a record of the store, with what was seen around it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -17,6 +18,13 @@ use crate::model::scene::Scene;
 
 /// Events that are kept for what is found later.
 const MOST_EVENTS: usize = 256;
+
+/// One thread is at the store at a time: when a job of a hundred hosts fails they all have something to keep, and whoever waits
+/// for the store's own lock gives up after two seconds.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub struct Keeping {
     keep: Keep,
@@ -60,7 +68,12 @@ impl Keeping {
 
     /// Its name in the store; `None` where it could not be kept, which is told.
     pub fn keep(&mut self, revision: &Revision) -> Option<Uid> {
-        match put(self.keep.store.clone(), self.record(revision)) {
+        let record = self.record(revision);
+        let stored = {
+            let _turn = turn();
+            put(self.keep.store.clone(), record)
+        };
+        match stored {
             Ok(stored) => {
                 self.notify(revision, &stored.uid);
                 Some(stored.uid)
@@ -111,6 +124,7 @@ impl Keeping {
     /// Keeps what the far host's store holds. Whoever wanted to be told of it was told there, when it happened.
     pub fn adopt(&mut self, kept: &Kept) {
         let (store, kept) = (self.keep.store.clone(), kept.clone());
+        let _turn = turn();
         match in_time(move || store.adopt(kept)) {
             Ok(_) => {}
             Err(why) => self.trouble(&why),
@@ -120,6 +134,7 @@ impl Keeping {
     /// Adds the minutes around an incident, which whoever draws charts has.
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
         let (store, uid) = (self.keep.store.clone(), uid.clone());
+        let _turn = turn();
         let added = in_time(move || {
             let record = store.read(&uid)?;
             store.write(Record {

@@ -190,25 +190,34 @@ impl Kept {
     }
 }
 
+/// What an incident takes that is still listed, with what was there around it.
+const INCIDENT: usize = 20 << 10;
+
 #[test]
 fn a_host_among_many_grows_by_its_incidents_alone() {
-    let before = taken();
     let mut kept = Kept::new();
-    for hour in 0..24 {
+    let mut of_hours = Vec::new();
+    for _ in 0..24 {
         let told = kept.telling.hour();
         kept.see(told);
-        println!(
-            "{hour} {} {}",
-            taken() - before,
-            kept.app.incidents.unread()
-        );
+        of_hours.push(taken());
     }
+    assert_eq!(kept.app.incidents.unread(), 24);
+    let grew = of_hours[23] - of_hours[1];
+    assert!(grew < 22 * INCIDENT, "{grew} bytes in 22 hours");
+    // A frame a second: of each pool early warnings know the last ten minutes.
     let told = kept.telling.ten_minutes();
     kept.see(told);
-    println!("{}", taken() - before);
-    drop(kept.observer);
-    println!("no observer {}", taken() - before);
-    println!("history {}", kept.app.history.bytes());
-    drop(kept.app);
-    println!("no app {}", taken() - before);
+    let grew = taken() - of_hours[23];
+    assert!(grew < 192 << 10, "{grew} bytes in ten minutes");
+    let Kept { app, observer, .. } = kept;
+    let before = taken();
+    drop(observer);
+    let judging = before - taken();
+    assert!(judging < 256 << 10, "{judging} bytes for who judges");
+    let before = taken();
+    drop(app);
+    let showing = before - taken();
+    let most = 24 * INCIDENT + (256 << 10);
+    assert!(showing < most, "{showing} bytes for who shows it");
 }

@@ -20,14 +20,13 @@ pub(super) enum Said {
     Shelf(Vec<OnShelf>),
 }
 
-/// Room that is made for a line before it is read.
-const MOST_USUAL: usize = 256 << 10;
+/// Room for a line, made before it is read and given back behind it. It is so large that it is mapped by itself, where the heap
+/// of many hosts is shared: holes as large as a line would be strewn with what comes out of the lines.
+const LINE_ROOM: usize = 160 << 10;
 
 /// What is said behind the greeting.
 pub(super) struct Incoming<R: BufRead> {
     text: BufReader<Decoder<'static, R>>,
-    /// The bytes of the last line: the next one is as long, nearly.
-    usual: usize,
 }
 
 /// Why nothing more is read, beside the end of it.
@@ -46,24 +45,20 @@ impl<R: BufRead> Incoming<R> {
         let mut decoder = Decoder::with_buffer(from)?;
         decoder.window_log_max(MOST_WINDOW_LOG)?;
         Ok(Self {
-            text: BufReader::with_capacity(8 << 10, decoder),
-            usual: 0,
+            text: BufReader::with_capacity(4 << 10, decoder),
         })
     }
 
     /// What comes next; `None` at the end. Lines of kinds that this version does not know are passed over.
     pub(super) fn next(&mut self) -> Result<Option<Said>, Broken> {
         loop {
-            // Given back when it is read: of a hundred hosts each would hold the room for its longest line.
-            let mut line = Vec::with_capacity(self.usual);
+            let mut line = Vec::with_capacity(LINE_ROOM);
             let read = (&mut self.text)
                 .take(MOST_LINE)
                 .read_until(b'\n', &mut line)?;
             if read == 0 {
                 return Ok(None);
             }
-            // Figures grow by a digit.
-            self.usual = (read + 512).min(MOST_USUAL);
             if line.last() != Some(&b'\n') {
                 // Cut by the end of the connection, or by the bound.
                 let is_cut = (line.len() as u64) < MOST_LINE;
