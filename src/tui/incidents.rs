@@ -177,7 +177,8 @@ pub struct Incidents {
 
 impl Incidents {
     /// What the store holds now. What was opened here stays read although the store may not know it yet, unless it got
-    /// worse; what the store does not hold stays as well.
+    /// worse; what the store does not hold stays as well. What was there around one of them is known as the store tells it: of
+    /// the newest. Of the others it is in the store, whose name for it the screen says.
     pub fn take_stored(&mut self, stored: Vec<Known>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -188,7 +189,6 @@ impl Incidents {
                     let is_worse = new.incident.severity > known.incident.severity;
                     new.is_read |= known.is_read && !is_worse;
                     new.key.clone_from(&known.key);
-                    new.scene = new.scene.take().or_else(|| known.scene.clone());
                 }
                 _ if uid.is_none() => list.push(known.clone()),
                 _ => {}
