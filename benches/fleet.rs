@@ -7,11 +7,15 @@
 //! cargo bench --bench fleet -- --day                       # some minutes
 //! ```
 //!
-//! `--day` is a day of cut links in a fast clock: each hour every host tells a frame a minute and the death of a process,
-//! then its link is cut. What grows there with the hours is a leak. One host is open, which has its whole past.
+//! `--day` is a day of cut links in a fast clock: each hour every host tells twenty frames and a process that the kernel
+//! killed, then its link is cut. What grows there with the hours is the past of the one host that is open, and until the second
+//! hour the outlines of the others; beyond that it is a leak. At last ten minutes at a frame a second, of which early warnings
+//! know.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
+#[path = "../tests/it/cut_links.rs"]
+mod cut_links;
 #[path = "../tests/it/day.rs"]
 mod day;
 #[path = "../tests/it/hosts.rs"]
@@ -28,16 +32,11 @@ mod terminal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use gputop::model::event::{Event, Exit, Observation};
-use gputop::model::host::Hello;
-use gputop::source::Update;
 
-use crate::day::Day;
 use crate::hosts::Hosts;
 use crate::keys::key_to_screen;
 use crate::measure::{Stretch, resident_mib};
@@ -104,64 +103,56 @@ fn main() -> ExitCode {
 }
 
 const HOURS: usize = 24;
-/// Of the fast clock, from one frame of a host to its next.
-const MINUTE: Duration = Duration::from_millis(100);
+/// Frames a second in the fast clock, of all hosts together: three times what 128 tell, so that what is measured is no client
+/// that cannot follow.
+const PACE: u32 = 400;
+/// From one frame of a host to its next, at least.
+const LEAST_PAUSE: Duration = Duration::from_millis(50);
+/// Hosts that have nothing in common; of more, some tell the same.
+const KINDS: usize = 8;
+/// What may be more after the last hour than after the second: a day of the open host, and some for what is found in heaps.
+const MOST_GROWTH: f64 = 40.0;
 
 fn a_day(args: &Args) -> Table {
-    let mut day = Day::new().with_pools();
-    day.step = 60;
-    let links = (0..HOURS).map(|hour| hosts::pieces(an_hour(hour, &mut day).into_iter()));
-    let hosts = Hosts::with_links(args.hosts, links.collect(), MINUTE);
+    eprintln!("what they tell …");
+    let links = cut_links::links(KINDS.min(args.hosts), HOURS, true);
+    let pause = LEAST_PAUSE.max(Duration::from_secs(1) * u32::try_from(args.hosts).unwrap() / PACE);
+    let hosts = Hosts::with_links(args.hosts, links, pause);
     let launch = Launch::program(&args.program).args(hosts.targets());
     let (name, folder) = hosts.env();
     let terminal = launch.env(name, folder).size(50, 200).start();
     terminal.wait_text(&format!("{} hosts", args.hosts));
     terminal.send("\r");
     let mut table = Table::default();
-    for hour in [1, 2, 6, 12, 18, 24] {
-        while hosts.opened() < args.hosts * hour {
-            thread::sleep(Duration::from_millis(100));
-        }
-        // To the end of it.
-        thread::sleep(MINUTE * 50);
-        let name = |what: &str| format!("hour {hour}: {what}");
+    let mut note = |when: &str| {
+        let name = |what: &str| format!("{when}: {what}");
         let resident = resident_mib(terminal.pid());
         table.add(name("resident memory"), "MiB", resident, None, Some(150.0));
         for (what, count) in held(terminal.pid()) {
             #[allow(clippy::cast_precision_loss)]
             table.add(name(what), "", count as f64, None, None);
         }
-        eprintln!("hour {hour}: {resident:.1} MiB");
+        eprintln!("{when}: {resident:.1} MiB");
+        resident
+    };
+    let all_heard = |links: usize, pieces: u32| {
+        while hosts.opened() < args.hosts * links {
+            thread::sleep(Duration::from_millis(100));
+        }
+        thread::sleep(pause * pieces);
+    };
+    let mut of_hours = Vec::new();
+    for hour in [1, 2, 6, 12, 18, HOURS] {
+        // To the end of it.
+        all_heard(hour, cut_links::AN_HOUR - 2);
+        of_hours.push(note(&format!("hour {hour}")));
     }
+    let growth = of_hours[of_hours.len() - 1] - of_hours[1];
+    all_heard(HOURS + 1, cut_links::TEN_MINUTES - 10);
+    note("and ten minutes at 1 Hz");
+    let what = format!("from hour 2 to {HOURS}: growth, the open host's day in it");
+    table.add(what, "MiB", growth, None, Some(MOST_GROWTH));
     table
-}
-
-/// What a host tells from one cut to the next.
-fn an_hour(hour: usize, day: &mut Day) -> Vec<Update> {
-    let hello = Hello {
-        agent: format!("{hour:08x}"),
-        ..day::hello()
-    };
-    let mut told = vec![Update::Hello(Arc::new(hello.clone()))];
-    told.extend((0..60).map(|_| Update::Frame(Arc::new(day.next().clone()))));
-    let Some(Update::Frame(last)) = told.last() else {
-        return told;
-    };
-    let ended = Event {
-        boot_id: hello.boot_id,
-        agent: hello.agent,
-        time: last.time,
-        mono: last.mono,
-        process: Some(day::key(u32::try_from(hour).unwrap())),
-        observation: Observation::Exit(Exit {
-            status: 137.into(),
-            signal: 9.into(),
-            ..Exit::default()
-        }),
-        ..Event::default()
-    };
-    told.push(Update::Event(ended));
-    told
 }
 
 /// Open files, threads and children of a process.

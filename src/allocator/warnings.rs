@@ -5,6 +5,7 @@
 //! only a rise is a rise. Each warning is a note with its figures; none is a guess at the cause.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use super::gib;
 use crate::model::pool::PoolStats;
@@ -69,37 +70,69 @@ pub struct Note {
 
 /// As much as the longest rule looks back.
 const KEPT: Millis = Millis(600_000);
-/// One sample is kept for each; faster frames are joined.
-const STEP: Millis = Millis(1_000);
+/// One sample is kept for each of the first; faster frames are joined. The longer a pool is watched the wider they are: up to
+/// [`WINDOW`], which is all that the rules tell apart then.
+const STEPS: [Millis; 4] = [Millis(1_000), Millis(2_000), Millis(5_000), WINDOW];
+/// Samples of one pool; of more the step grows. A host has dozens of pools, and a hundred hosts are watched at once.
+const MOST_SAMPLES: usize = 64;
 
-/// The samples of one pool over the last ten minutes.
+/// The samples of one pool over the last ten minutes: two KiB.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
-    samples: VecDeque<Sample>,
+    samples: VecDeque<Packed>,
+    /// Index into [`STEPS`].
+    step: u8,
 }
 
 impl Watch {
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| sample.at < last.at) {
             // Another boot, or a jump in a recording.
-            self.samples.clear();
+            *self = Self::default();
         }
-        match self.samples.back_mut() {
-            Some(last) if sample.at.0 / STEP.0 == last.at.0 / STEP.0 => join(last, sample),
-            _ => self.samples.push_back(sample),
+        self.forget_before(Mono(sample.at.0.saturating_sub(KEPT.0)));
+        while !self.take_in(sample) {
+            if usize::from(self.step) + 1 < STEPS.len() {
+                self.step += 1;
+                self.join_again();
+            } else {
+                self.samples.pop_front();
+            }
         }
-        while self
-            .samples
-            .front()
-            .is_some_and(|first| sample.at.since(first.at) > KEPT)
+    }
+
+    /// Whether there was room.
+    fn take_in(&mut self, sample: Sample) -> bool {
+        let step = STEPS[usize::from(self.step)].0;
+        if let Some(last) = self.samples.back_mut()
+            && sample.at.0 / step == last.at.0 / step
         {
+            *last = join(last.sample(), sample).into();
+            return true;
+        }
+        let has_room = self.samples.len() < MOST_SAMPLES;
+        if has_room {
+            self.samples.push_back(sample.into());
+        }
+        has_room
+    }
+
+    /// After the step grew.
+    fn join_again(&mut self) {
+        for sample in std::mem::take(&mut self.samples) {
+            self.take_in(sample.sample());
+        }
+    }
+
+    fn forget_before(&mut self, moment: Mono) {
+        while self.samples.front().is_some_and(|first| first.at < moment) {
             self.samples.pop_front();
         }
     }
 
-    /// The last sample, to tell whether the pool is still watched.
-    pub fn last(&self) -> Option<&Sample> {
-        self.samples.back()
+    /// The moment of the last sample, to tell whether the pool is still watched.
+    pub fn last_at(&self) -> Option<Mono> {
+        self.samples.back().map(|last| last.at)
     }
 
     /// What there is to say, the worst first.
@@ -107,20 +140,77 @@ impl Watch {
         notes(&self.samples())
     }
 
-    /// One a second at most, oldest first.
+    /// Oldest first.
     pub fn samples(&self) -> Vec<Sample> {
-        self.samples.iter().copied().collect()
+        self.samples.iter().map(|packed| packed.sample()).collect()
     }
 }
 
-/// One sample of two in the same second: both extremes stay, everything else is the newer one's.
-fn join(last: &mut Sample, next: Sample) {
+/// A [`Sample`] in less than half of the room.
+#[derive(Debug, Clone, Copy)]
+struct Packed {
+    at: Mono,
+    allocated: (Blocks, Blocks),
+    reserved: Blocks,
+    retries: u32,
+    ooms: u32,
+    driver_free: Option<Blocks>,
+}
+
+/// Bytes in the blocks of 512 that PyTorch allocates: two TiB at most, and never none.
+#[derive(Debug, Clone, Copy)]
+struct Blocks(NonZeroU32);
+
+impl From<Bytes> for Blocks {
+    fn from(bytes: Bytes) -> Self {
+        let blocks = u32::try_from(bytes.0 / 512).unwrap_or(u32::MAX);
+        Self(NonZeroU32::MIN.saturating_add(blocks))
+    }
+}
+
+impl From<Blocks> for Bytes {
+    fn from(blocks: Blocks) -> Self {
+        Self((u64::from(blocks.0.get()) - 1) * 512)
+    }
+}
+
+impl From<Sample> for Packed {
+    fn from(sample: Sample) -> Self {
+        let (low, high) = sample.allocated;
+        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            at: sample.at,
+            allocated: (low.into(), high.into()),
+            reserved: sample.reserved.into(),
+            retries: count(sample.retries),
+            ooms: count(sample.ooms),
+            driver_free: sample.driver_free.map(Blocks::from),
+        }
+    }
+}
+
+impl Packed {
+    fn sample(self) -> Sample {
+        let (low, high) = self.allocated;
+        Sample {
+            at: self.at,
+            allocated: (low.into(), high.into()),
+            reserved: self.reserved.into(),
+            retries: self.retries.into(),
+            ooms: self.ooms.into(),
+            driver_free: self.driver_free.map(Bytes::from),
+        }
+    }
+}
+
+/// One sample of two in the same step: both extremes stay, everything else is the newer one's.
+fn join(last: Sample, next: Sample) -> Sample {
     let (low, high) = last.allocated;
-    *last = Sample {
+    Sample {
         at: last.at,
         allocated: (low.min(next.allocated.0), high.max(next.allocated.1)),
         ..next
-    };
+    }
 }
 
 /// What `samples`, oldest first, have to say; the worst first.
@@ -545,21 +635,91 @@ mod tests {
         assert_eq!(kinds(&series(600, slow)), [NoteKind::LowWaterRising]);
     }
 
+    fn watched(samples: impl IntoIterator<Item = Sample>) -> Watch {
+        let mut watch = Watch::default();
+        samples.into_iter().for_each(|sample| watch.push(sample));
+        watch
+    }
+
     #[test]
     fn a_watch_forgets_what_is_older_than_ten_minutes_and_starts_anew_when_time_jumps_back() {
-        let mut watch = Watch::default();
-        for mut sample in series(2_000, training) {
-            sample.ooms = u64::from(sample.at > Mono(1_100_000));
-            watch.push(sample);
-            // A second frame in the same second is joined to the first.
-            watch.push(Sample {
-                at: Mono(sample.at.0 + 500),
-                ..sample
-            });
-        }
-        assert_eq!(watch.samples.len(), 600);
+        let rose = series(2_000, training).into_iter().map(|sample| Sample {
+            ooms: u64::from(sample.at > Mono(1_100_000)),
+            ..sample
+        });
+        let mut watch = watched(rose.clone().take(600));
+        assert_eq!(watch.notes()[0].kind, NoteKind::OomCaught);
+        watch = watched(rose);
+        let samples = watch.samples();
+        let length = samples[samples.len() - 1].at.since(samples[0].at);
+        assert!((590_000..=600_000).contains(&length.0), "{length:?}");
         assert_eq!(watch.notes(), []);
         watch.push(series(1, training)[0]);
         assert_eq!(watch.samples.len(), 1);
+    }
+
+    #[test]
+    fn a_watch_is_small_however_often_and_however_long() {
+        assert_eq!(size_of::<Packed>(), 32);
+        let often = series(3_000, training).into_iter().flat_map(|sample| {
+            let later = |millis| Sample {
+                at: Mono(sample.at.0 + millis),
+                ..sample
+            };
+            [sample, later(300), later(600)]
+        });
+        let mut watch = Watch::default();
+        for sample in often {
+            watch.push(sample);
+            assert!(watch.samples.capacity() <= MOST_SAMPLES);
+        }
+    }
+
+    /// The shorter it is watched the finer: after any time there are enough for the rules.
+    #[test]
+    fn what_a_watch_joins_loses_no_extreme_and_no_rise() {
+        for seconds in [30_u64, 63, 64, 65, 127, 128, 200, 319, 321, 599] {
+            let spike = seconds / 3;
+            let mut samples = series(seconds, |second| match second == spike {
+                true => (2.0, 22.0, 23.0),
+                false => training(second),
+            });
+            samples[(seconds / 2) as usize..]
+                .iter_mut()
+                .for_each(|sample| sample.retries = 3);
+            let kept = watched(samples.iter().copied()).samples();
+            let extremes = |samples: &[Sample]| {
+                let low = samples.iter().map(|sample| sample.allocated.0).min();
+                let high = samples.iter().map(|sample| sample.allocated.1).max();
+                low.zip(high)
+            };
+            assert_eq!(extremes(&kept), extremes(&samples), "{seconds} s");
+            assert!(kept.len() as u64 >= (seconds / 10).max(seconds.min(26)));
+            let rose = |samples: &[Sample]| rise(samples, |s| s.retries).map(|(_, rose, _)| rose);
+            assert_eq!(rose(&kept), Some(3), "{seconds} s");
+            let came_down = |samples: &[Sample]| before(samples).came_down;
+            assert_eq!(came_down(&kept), came_down(&samples), "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn what_a_watch_joins_says_what_all_samples_say() {
+        #[allow(clippy::cast_precision_loss)]
+        let leaking = |s: u64| {
+            let kept = s as f64 * 0.004;
+            (6.0 + kept, 16.0 + kept, 20.0)
+        };
+        let full = |s| match s {
+            ..100 => training(s),
+            _ => (6.0, 18.0, 23.5),
+        };
+        for seconds in [200, 260, 300, 420, 599] {
+            let samples = [series(seconds, leaking), series(seconds, full)];
+            for samples in samples {
+                let watch = watched(samples.iter().copied());
+                let of_watch: Vec<_> = watch.notes().iter().map(|note| note.kind).collect();
+                assert_eq!(of_watch, kinds(&samples), "{seconds} s");
+            }
+        }
     }
 }

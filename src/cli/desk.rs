@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::incidents::{Changes, Entry, Store, Uid};
+use crate::incidents::{Changes, Entry, Store, StoreError, Uid};
 use crate::tui::incidents::{Desk, Known, Place};
 use crate::watch::Keep;
 
@@ -60,9 +60,9 @@ fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiv
     let mut changes = Changes::default();
     loop {
         if changes.are_new(store) {
-            match store.list() {
-                Ok(listing) => {
-                    if incidents.send(worth_showing(listing.entries)).is_err() {
+            match worth_showing(store) {
+                Ok(known) => {
+                    if incidents.send(known).is_err() {
                         return;
                     }
                 }
@@ -78,14 +78,21 @@ fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiv
 }
 
 /// All that nobody has read, and of those that somebody has the newest, which have their marks in the charts.
-fn worth_showing(mut entries: Vec<Entry>) -> Vec<Known> {
-    let newest = entries.split_off(entries.len().saturating_sub(NEWEST));
-    let older = entries.into_iter().filter(|entry| !entry.is_read);
-    // Of old ones the whole is in the store.
-    let older = older.map(|entry| known(entry, false));
-    older
-        .chain(newest.into_iter().map(|entry| known(entry, true)))
-        .collect()
+///
+/// A record at a time, since a store may have tens of mebibytes of them.
+fn worth_showing(store: &Store) -> Result<Vec<Known>, StoreError> {
+    let (mut list, mut count) = (Vec::new(), 0);
+    store.each(|entry| {
+        count += 1;
+        let time = entry.record.observed.time;
+        // Of old ones the whole is in the store.
+        if count <= NEWEST || !entry.is_read {
+            list.push((time, known(entry, count <= NEWEST)));
+        }
+    })?;
+    list.reverse();
+    list.sort_by_key(|(time, _)| *time);
+    Ok(list.into_iter().map(|(_, known)| known).collect())
 }
 
 fn known(entry: Entry, with_scene: bool) -> Known {

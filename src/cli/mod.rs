@@ -20,6 +20,7 @@ mod desk;
 mod doctor;
 mod explain;
 mod generate;
+mod heap;
 #[cfg(local)]
 mod hook;
 mod incidents;

@@ -14,7 +14,7 @@ use super::demo;
 use super::settings::agent_options;
 use super::settings::{Settings, has_terminal, interval_argument};
 use super::targets::HostArgs;
-use super::{desk, runtime};
+use super::{desk, heap, runtime};
 #[cfg(local)]
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
@@ -111,6 +111,7 @@ fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
+    heap::share_among_many_threads();
     let connections = prepare_all(targets, settings.interval, &args.far, args.may);
     let hosts = connections.into_iter().map(|connection| {
         let mut host = host(connection, args, settings)?;

@@ -19,11 +19,23 @@ const MOST_STACKS: usize = 64;
 /// Maps of failed allocations that nobody takes; the first tell most, but those behind are of other failures.
 const MOST_FAILURE_MAPS: usize = 8;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     updates: VecDeque<Update>,
     frames: usize,
+    most_frames: usize,
     closed: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            updates: VecDeque::new(),
+            frames: 0,
+            most_frames: MOST_FRAMES,
+            closed: false,
+        }
+    }
 }
 
 impl Queue {
@@ -81,7 +93,7 @@ impl Feed {
             queue.forget_states();
         }
         if matches!(update, Update::Frame(_)) {
-            if queue.frames >= MOST_FRAMES
+            if queue.frames >= queue.most_frames
                 && let Some(oldest) = queue
                     .updates
                     .iter()
@@ -158,6 +170,11 @@ impl Source {
         Some(update)
     }
 
+    /// So many frames wait at most from now on: whoever reads a hundred sources has no room for a minute of each.
+    pub fn let_wait(&self, most_frames: usize) {
+        self.shared.queue().most_frames = most_frames;
+    }
+
     /// Another way to ask the source, for another thread.
     pub fn requests(&self) -> mpsc::Sender<Request> {
         self.requests.clone()
@@ -226,6 +243,21 @@ mod tests {
             frames,
             (1_000 - MOST_FRAMES as u64..1_000).collect::<Vec<_>>()
         );
+    }
+
+    #[test]
+    fn of_a_source_among_many_few_frames_wait() {
+        let (feed, _requests, mut source) = stream();
+        source.let_wait(3);
+        (0..9).for_each(|seq| feed.push(frame(seq)));
+        let waiting = std::iter::from_fn(|| source.try_next());
+        let numbers: Vec<u64> = waiting
+            .filter_map(|update| match update {
+                Update::Frame(frame) => Some(frame.seq),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(numbers, [6, 7, 8]);
     }
 
     fn jump() -> Update {

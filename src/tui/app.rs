@@ -27,7 +27,7 @@ use crate::allocator::warnings::{Note, Sample, Watch};
 use crate::incidents::{Track, Uid};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
-use crate::model::history::{DAY, History, Summary, worth};
+use crate::model::history::{DAY, History, Reach, Summary, worth};
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::leave::Leave;
@@ -294,8 +294,8 @@ impl App {
         }
         self.watches.retain(|_, watch| {
             watch
-                .last()
-                .is_some_and(|last| frame.mono.since(last.at) < WATCH_KEPT)
+                .last_at()
+                .is_some_and(|at| frame.mono.since(at) < WATCH_KEPT)
         });
     }
 
@@ -361,16 +361,13 @@ impl App {
         }
     }
 
-    /// Keeps of the past only what a host among many needs, or all of it.
-    pub fn keep_outline(&mut self, is_outline: bool) {
-        for history in [Some(&mut self.history), self.ahead.as_mut()] {
-            match (history, is_outline) {
-                (Some(history), true) => history.keep_outline(),
-                (Some(history), false) => history.keep_all(),
-                (None, _) => {}
-            }
+    /// Keeps so much of the past from now on.
+    pub fn keep(&mut self, reach: Reach) {
+        self.history.keep(reach);
+        if let Some(ahead) = &mut self.ahead {
+            ahead.keep(reach);
         }
-        if is_outline {
+        if reach == Reach::Outline {
             self.watches.clear();
         }
     }

@@ -28,6 +28,10 @@ pub struct Known {
     pub key: Option<CaseKey>,
 }
 
+/// Incidents that are known although no store holds them, of one host and of the list of hosts: some ten kilobytes each. A store
+/// has a bound of its own.
+const MOST_UNSTORED: usize = 64;
+
 /// Two slots: in come the incidents of the store, as they are now, each time they change; out go the names of those that
 /// were opened.
 pub struct Desk {
@@ -141,9 +145,10 @@ impl Known {
 pub struct Watch(Option<Watcher>);
 
 impl Watch {
+    /// So many frames wait for it at most.
     #[must_use]
-    pub fn start(keep: Option<Keep>) -> Self {
-        let watcher = Watcher::start(keep);
+    pub fn start(keep: Option<Keep>, most_waiting: usize) -> Self {
+        let watcher = Watcher::start_with(keep, most_waiting);
         Self(
             watcher
                 .inspect_err(|error| tracing::warn!("nothing is watched: {error}"))
@@ -189,7 +194,8 @@ pub struct Incidents {
 
 impl Incidents {
     /// What the store holds now. What was opened here stays read although the store may not know it yet, unless it got
-    /// worse; what the store does not hold stays as well.
+    /// worse; what the store does not hold stays as well. What was there around one of them is known as the store tells it: of
+    /// the newest. Of the others it is in the store, whose name for it the screen says.
     pub fn take_stored(&mut self, stored: Vec<Known>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
@@ -199,7 +205,6 @@ impl Incidents {
                     let is_news = new.incident.is_news_after(&known.incident);
                     new.is_read |= known.is_read && !is_news;
                     new.key.clone_from(&known.key);
-                    new.scene = new.scene.take().or_else(|| known.scene.clone());
                 }
                 None if known.incident.uid.is_none() => list.push(known.clone()),
                 None => {}
@@ -235,6 +240,21 @@ impl Incidents {
         match old {
             Some(old) => *old = new,
             None => self.list.push(new),
+        }
+        self.forget_unstored();
+    }
+
+    /// Those that nothing else bounds: of what could not be kept, which was said, the oldest go, those that were read first.
+    fn forget_unstored(&mut self) {
+        let unstored = || {
+            (0..)
+                .zip(&self.list)
+                .filter(|(_, known)| known.incident.uid.is_none())
+        };
+        if unstored().count() > MOST_UNSTORED {
+            let oldest = unstored().min_by_key(|(at, known)| (!known.is_read, *at));
+            let at: Option<usize> = oldest.map(|(at, _)| at);
+            at.map(|at| self.list.remove(at));
         }
     }
 
@@ -410,6 +430,29 @@ mod tests {
         assert_eq!(news(&incidents), None);
         incidents.take_stored(vec![known("a", "12:03:00", Severity::Fatal)]);
         assert_eq!(news(&incidents), Some("a"));
+    }
+
+    #[test]
+    fn what_no_store_holds_is_bounded_and_the_newest_that_nobody_read_stays() {
+        let mut incidents = Incidents::default();
+        for at in 0..200 {
+            let mut revision = revision(Severity::Caught);
+            revision.key.first = Mono(at);
+            incidents.take_live(revision, None);
+            if at == 150 {
+                let opened = incidents.news().cloned().expect("news");
+                incidents.open(&opened);
+            }
+        }
+        assert_eq!(incidents.newest_first().count(), MOST_UNSTORED);
+        assert_eq!(
+            incidents.unread(),
+            MOST_UNSTORED,
+            "what was read went first"
+        );
+        let first = |known: &Known| known.key.as_ref().map(|key| key.first.0);
+        let kept: Vec<_> = incidents.newest_first().filter_map(first).collect();
+        assert_eq!((kept[0], kept[MOST_UNSTORED - 1]), (199, 135));
     }
 
     #[test]

@@ -15,16 +15,22 @@ use super::screens::fleet::FleetRow;
 use super::view::View;
 use super::way_in::WayIn;
 use crate::incidents::{Track, Uid};
+use crate::model::history::Reach;
 use crate::model::link::Link;
 use crate::source::stream::Source;
 use crate::source::{Request, Update};
-use crate::watch::{Found, Keep};
+use crate::watch::{self, Found, Keep};
 
 /// What waits between the hosts and the screen; beyond it a source drops frames by itself.
 const MOST_WAITING: usize = 64;
 
-/// So many hosts have their whole past kept: of more, those that were opened last.
-const MOST_WHOLE: usize = 4;
+/// So many hosts have their past kept beyond an outline: of more, those that were opened last. Of those it is the last that has
+/// it whole, so that a day of looking around costs no more than twice a day of looking at one.
+const MOST_OPENED: usize = 4;
+
+/// Of a host among many so many frames wait for the screen, and for who judges them. One takes a tenth of a mebibyte: where a
+/// client that has no time kept them all, it would soon have no room either.
+const MOST_OF_MANY: usize = 2;
 
 /// A host to watch.
 pub struct Host {
@@ -107,8 +113,9 @@ pub(super) struct Stage {
     /// The number of the first host.
     first: usize,
     arrivals: Receiver<(usize, Arrival)>,
-    /// The seats whose whole past is kept, the one that was opened last behind the others.
-    whole: Vec<usize>,
+    /// The seats whose past is kept, the one that was opened last behind the others. Of few hosts each has it whole.
+    opened: Vec<usize>,
+    is_crowd: bool,
 }
 
 impl Stage {
@@ -128,7 +135,7 @@ impl Stage {
             });
             tokio::spawn(listen(source, Watch::none(), 0, arrived.clone(), minutes));
         }
-        let is_crowd = hosts.len() > MOST_WHOLE;
+        let is_crowd = hosts.len() > MOST_OPENED;
         for host in hosts {
             let Host {
                 mut app,
@@ -137,9 +144,17 @@ impl Stage {
                 way_in,
             } = host;
             app.set_shown(seats.is_empty());
-            app.keep_outline(is_crowd);
+            if is_crowd {
+                app.keep(Reach::Outline);
+            }
             let (history, minutes) = mpsc::unbounded_channel();
-            let watch = Watch::start(keep.cloned());
+            let waiting = if is_crowd {
+                source.let_wait(MOST_OF_MANY);
+                MOST_OF_MANY
+            } else {
+                watch::MOST_WAITING
+            };
+            let watch = Watch::start(keep.cloned(), waiting);
             // What came before the screen was opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));
@@ -158,13 +173,9 @@ impl Stage {
                 has_news: true,
             });
         }
-        let whole = if is_crowd {
-            Vec::new()
-        } else {
-            (first..seats.len()).collect()
-        };
         Self {
-            whole,
+            opened: Vec::new(),
+            is_crowd,
             seats,
             on_screen: 0,
             first,
@@ -241,14 +252,23 @@ impl Stage {
         if seat >= self.seats.len() {
             return;
         }
-        self.seats[seat].app.keep_outline(false);
-        self.whole.retain(|whole| *whole != seat);
-        self.whole.push(seat);
-        if self.whole.len() > MOST_WHOLE {
-            let oldest = self.whole.remove(0);
-            self.seats[oldest].app.keep_outline(true);
+        if self.is_crowd {
+            self.keep_most_of(seat);
         }
         self.put_on_screen(seat);
+    }
+
+    fn keep_most_of(&mut self, seat: usize) {
+        self.opened.retain(|opened| *opened != seat);
+        if let Some(before) = self.opened.last() {
+            self.seats[*before].app.keep(Reach::Part);
+        }
+        self.opened.push(seat);
+        self.seats[seat].app.keep(Reach::Whole);
+        if self.opened.len() > MOST_OPENED {
+            let oldest = self.opened.remove(0);
+            self.seats[oldest].app.keep(Reach::Outline);
+        }
     }
 
     /// The seat of a row of the fleet, or the one on the screen.

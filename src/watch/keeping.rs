@@ -4,7 +4,7 @@
 //! far side tells an incident once.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -41,6 +41,13 @@ struct Owed {
 enum Brought {
     Seen(Box<Record>),
     Told(Arc<Kept>),
+}
+
+/// One thread is at the store at a time: when a job of a hundred hosts fails they all have something to keep, and whoever waits
+/// for the store's own lock gives up after two seconds.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub struct Keeping {
@@ -108,10 +115,12 @@ impl Keeping {
     /// Into the store, or among what is owed.
     fn bring(&mut self, what: Brought, tries: u32) -> Option<Stored> {
         let store = self.keep.as_ref()?.store.clone();
+        let turn = turn();
         let brought = match what.clone() {
             Brought::Seen(record) => put(store, *record),
             Brought::Told(kept) => in_time(move || store.adopt(Kept::clone(&kept))),
         };
+        drop(turn);
         match (brought, &what) {
             (Ok(stored), Brought::Seen(_)) => {
                 self.notify(&stored);
@@ -211,6 +220,7 @@ impl Keeping {
     pub fn add_history(&mut self, uid: &Uid, tracks: Vec<Track>) {
         let Some(keep) = &self.keep else { return };
         let (store, uid) = (keep.store.clone(), uid.clone());
+        let _turn = turn();
         let added = in_time(move || {
             let record = store.read(&uid)?;
             store.write(Record {

@@ -21,9 +21,9 @@
 mod keeping;
 mod ledger;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc as channel;
 
@@ -40,7 +40,7 @@ use crate::model::stack::PythonStack;
 use crate::source::Update;
 
 /// Frames that wait for the thread; more say nothing that the next one does not.
-const MOST_WAITING: usize = 32;
+pub const MOST_WAITING: usize = 32;
 
 /// Where incidents are kept, and who is told of them.
 #[derive(Debug, Clone)]
@@ -75,6 +75,7 @@ enum Seen {
 pub struct Watcher {
     seen: mpsc::Sender<Seen>,
     waiting: Arc<AtomicUsize>,
+    most_waiting: usize,
     found: channel::UnboundedReceiver<Found>,
 }
 
@@ -84,6 +85,14 @@ impl Watcher {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(keep: Option<Keep>) -> std::io::Result<Self> {
+        Self::start_with(keep, MOST_WAITING)
+    }
+
+    /// The same where so many frames wait for the thread at most.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(keep: Option<Keep>, most_waiting: usize) -> std::io::Result<Self> {
         let (seen, inbox) = mpsc::channel();
         let (tell, found) = channel::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -99,6 +108,7 @@ impl Watcher {
         Ok(Self {
             seen,
             waiting,
+            most_waiting,
             found,
         })
     }
@@ -108,7 +118,7 @@ impl Watcher {
         let seen = match update {
             Update::Hello(hello) => Seen::Hello(Arc::clone(hello)),
             Update::Frame(frame) => {
-                if self.waiting.load(Ordering::Relaxed) >= MOST_WAITING {
+                if self.waiting.load(Ordering::Relaxed) >= self.most_waiting {
                     return;
                 }
                 self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -166,6 +176,13 @@ impl Watcher {
     }
 }
 
+/// One thread judges at a time. What the cards' expressions need while they are matched stays with them, for as many as ever
+/// matched at once; when a job of a hundred hosts fails, all of them hear of it in the same moment.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Thread {
     observer: Observer,
     waiting: Arc<AtomicUsize>,
@@ -215,14 +232,22 @@ impl Thread {
             Seen::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.keeping.settle(frame.mono);
+                let _turn = turn();
                 self.observer.frame(&frame)
             }
             Seen::Event(event) => {
                 self.keeping.event(&event);
+                let _turn = turn();
                 self.observer.event(&event)
             }
-            Seen::Stack(stack) => self.observer.stack(&stack),
-            Seen::FailureMap(map) => self.observer.failure_map(&map),
+            Seen::Stack(stack) => {
+                let _turn = turn();
+                self.observer.stack(&stack)
+            }
+            Seen::FailureMap(map) => {
+                let _turn = turn();
+                self.observer.failure_map(&map)
+            }
             Seen::Kept(kept) => {
                 self.keeping.adopt(&kept);
                 Vec::new()

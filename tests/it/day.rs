@@ -116,6 +116,13 @@ impl Day {
         self
     }
 
+    /// From now on a frame each `seconds`, as who asks for that gets them.
+    #[allow(dead_code, reason = "the recording has one each second")]
+    pub fn pace(&mut self, seconds: u64) {
+        self.step = seconds;
+        self.frame.interval = Millis(seconds * 1_000);
+    }
+
     /// The frame of the next second.
     pub fn next(&mut self) -> &Frame {
         let now = Mono(BOOT + self.second * 1_000 + self.dice.between(0, 2) as u64);

@@ -43,15 +43,21 @@ impl Hosts {
         let frames = (0..frames).map(|_| Update::Frame(Arc::new(day.next().clone())));
         let first = [Update::Hello(Arc::new(day::hello()))];
         let links = vec![pieces(first.into_iter().chain(frames))];
-        Self::tell(count, links, true, interval)
+        Self::tell(count, vec![links], true, interval)
     }
 
-    /// So many, with what each tells on one link after the other, a piece in each `interval`; then no link comes about.
-    pub fn with_links(count: usize, links: Vec<Vec<Vec<u8>>>, interval: Duration) -> Self {
+    /// So many, with what each tells on one link after the other, a piece in each `interval`; then no link comes about. Where
+    /// there are fewer lists than hosts, several tell the same.
+    pub fn with_links(count: usize, links: Vec<Vec<Vec<Vec<u8>>>>, interval: Duration) -> Self {
         Self::tell(count, links, false, interval)
     }
 
-    fn tell(count: usize, links: Vec<Vec<Vec<u8>>>, for_ever: bool, interval: Duration) -> Self {
+    fn tell(
+        count: usize,
+        links: Vec<Vec<Vec<Vec<u8>>>>,
+        for_ever: bool,
+        interval: Duration,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hosts = Self {
             folder,
@@ -149,17 +155,18 @@ impl Write for Written {
     }
 }
 
-/// What a host tells on each link.
+/// What hosts tell on each link.
 struct Story {
-    links: Vec<Vec<Vec<u8>>>,
+    links: Vec<Vec<Vec<Vec<u8>>>>,
     /// The last one again and again.
     for_ever: bool,
 }
 
 impl Story {
-    fn link(&self, number: usize) -> Option<&Vec<Vec<u8>>> {
-        let last = self.links.last().filter(|_| self.for_ever);
-        self.links.get(number).or(last)
+    fn link(&self, host: usize, number: usize) -> Option<&Vec<Vec<u8>>> {
+        let links = &self.links[host % self.links.len()];
+        let last = links.last().filter(|_| self.for_ever);
+        links.get(number).or(last)
     }
 }
 
@@ -181,7 +188,7 @@ fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &Says) {
         due += step;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if !pipes.contains_key(&host)
-            && story.link(opened[host]).is_some()
+            && story.link(host, opened[host]).is_some()
             && let Some(file) = open(&paths[host])
         {
             says.opened.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +198,9 @@ fn tell(paths: &[PathBuf], story: &Story, interval: Duration, says: &Says) {
         let Some((pipe, at)) = pipes.get_mut(&host) else {
             continue;
         };
-        let piece = story.link(opened[host] - 1).and_then(|link| link.get(*at));
+        let piece = story
+            .link(host, opened[host] - 1)
+            .and_then(|link| link.get(*at));
         let wrote = piece.map(|piece| pipe.write_all(piece).is_ok());
         *at += 1;
         // Whoever read it is gone, or has heard everything.

@@ -195,6 +195,7 @@ const RULES: &[Rule] = &[
 ];
 
 const UNSAFE: &[&str] = &[
+    "cli/heap.rs",
     "collect/ends/pidfd_info.rs",
     "collect/memory/raw.rs",
     "collect/nvml/raw.rs",

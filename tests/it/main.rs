@@ -1,6 +1,8 @@
 //! All integration tests are one binary; a file is a topic.
 #![allow(clippy::unwrap_used)]
 
+#[cfg(target_os = "linux")]
+mod bytes;
 mod cards;
 #[cfg(target_os = "linux")]
 mod commands;
@@ -9,6 +11,8 @@ mod config;
 #[cfg(target_os = "linux")]
 mod containers;
 mod crowd;
+#[cfg(target_os = "linux")]
+mod cut_links;
 #[cfg(target_os = "linux")]
 mod dashboard;
 mod day;

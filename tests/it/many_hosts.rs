@@ -3,9 +3,18 @@
 use std::fs;
 use std::time::Duration;
 
-use gputop::model::history::{GpuMetric, History, SeriesKey};
+use gputop::diagnose::live::Observer;
+use gputop::model::history::{GpuMetric, History, Reach, SeriesKey};
 use gputop::model::units::Millis;
+use gputop::source::Update;
+use gputop::tui::app::App;
+use gputop::tui::keymap::{DEFAULT, Keymap};
+use gputop::tui::theme::{Palette, Theme};
+use gputop::watch::Found;
+use jiff::tz::TimeZone;
 
+use crate::bytes::taken;
+use crate::cut_links::Telling;
 use crate::day::Day;
 use crate::hosts::Hosts;
 use crate::machine::wait_until;
@@ -115,7 +124,7 @@ fn of_a_hundred_links_that_ended_nothing_is_left() {
 #[test]
 fn the_outline_of_a_host_is_an_hour_of_its_gpus_and_small() {
     let mut history = History::default();
-    history.keep_outline();
+    history.keep(Reach::Outline);
     let mut day = Day::new().with_pools();
     day.step = 10;
     (0..3 * 360).for_each(|_| history.push(day.next()));
@@ -135,7 +144,80 @@ fn the_outline_of_a_host_is_an_hour_of_its_gpus_and_small() {
     let bytes = history.bytes();
     assert!(bytes < 256 << 10, "{bytes}");
     // Opened, everything is kept from then on.
-    history.keep_all();
+    history.keep(Reach::Whole);
     history.push(frame);
     assert!(!history.pools_of(process).is_empty());
+}
+
+/// What is kept of a host that is not on the screen, by the thread that measures.
+struct Kept {
+    app: App,
+    observer: Observer,
+    telling: Telling,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let keymap = Keymap::parse(DEFAULT).unwrap();
+        let theme = Theme::new(Palette::None, false, TimeZone::UTC);
+        let mut app = App::new(theme, keymap, None);
+        app.set_shown(false);
+        app.keep(Reach::Outline);
+        Self {
+            app,
+            observer: Observer::default(),
+            telling: Telling::of(0),
+        }
+    }
+
+    fn see(&mut self, told: Vec<Update>) {
+        for update in told {
+            let found = match &update {
+                Update::Hello(hello) => {
+                    self.observer.hello(hello.clone());
+                    Vec::new()
+                }
+                Update::Frame(frame) => self.observer.frame(frame),
+                Update::Event(event) => self.observer.event(event),
+                _ => Vec::new(),
+            };
+            self.app.update(update);
+            for revision in found {
+                self.app
+                    .take_found(Found::Incident(Box::new(revision), None));
+            }
+        }
+    }
+}
+
+/// What an incident takes that is still listed, with what was there around it.
+const INCIDENT: usize = 20 << 10;
+
+#[test]
+fn a_host_among_many_grows_by_its_incidents_alone() {
+    let mut kept = Kept::new();
+    let mut of_hours = Vec::new();
+    for _ in 0..24 {
+        let told = kept.telling.hour();
+        kept.see(told);
+        of_hours.push(taken());
+    }
+    assert_eq!(kept.app.incidents.unread(), 24);
+    let grew = of_hours[23] - of_hours[1];
+    assert!(grew < 22 * INCIDENT, "{grew} bytes in 22 hours");
+    // A frame a second: of each pool early warnings know the last ten minutes.
+    let told = kept.telling.ten_minutes();
+    kept.see(told);
+    let grew = taken() - of_hours[23];
+    assert!(grew < 192 << 10, "{grew} bytes in ten minutes");
+    let Kept { app, observer, .. } = kept;
+    let before = taken();
+    drop(observer);
+    let judging = before - taken();
+    assert!(judging < 256 << 10, "{judging} bytes for who judges");
+    let before = taken();
+    drop(app);
+    let showing = before - taken();
+    let most = 24 * INCIDENT + (256 << 10);
+    assert!(showing < most, "{showing} bytes for who shows it");
 }

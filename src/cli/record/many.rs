@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::super::connect::{May, prepare_all};
+use super::super::heap;
 use super::super::say;
 use super::super::settings::Settings;
 use super::{Args, Tape, clear_progress, date, ended, progress, tell, tell_of};
@@ -70,6 +71,7 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     }
     let of_names: Vec<String> = targets.iter().map(shown).collect();
     let count = targets.len();
+    heap::share_among_many_threads();
     let connections = prepare_all(targets, settings.interval, &args.far, May::default());
     std::fs::create_dir_all(&folder)?;
     let total = Arc::new(Total::default());

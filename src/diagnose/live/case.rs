@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::group::Group;
+use super::known::Known;
 use super::stray::{STRAY, is_of_programs};
 use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
 use super::{holes, scene};
@@ -22,7 +23,7 @@ use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observat
 use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::pool::FailureMap;
-use crate::model::process::{Process, ProcessKey};
+use crate::model::process::ProcessKey;
 use crate::model::replayed::Replayed;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
@@ -61,13 +62,13 @@ pub struct Case {
 /// What is known of the processes.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
-    known: &'a HashMap<ProcessKey, Process>,
+    known: &'a HashMap<ProcessKey, Known>,
     places: &'a HashMap<ProcessKey, u32>,
 }
 
 impl Facts<'_> {
     fn rank(self, key: ProcessKey) -> Option<u32> {
-        self.known.get(&key)?.rank.get()
+        self.known.get(&key)?.rank
     }
 
     /// A program's GPU 0 may be any GPU of the host; the one that is meant there counts.
@@ -344,7 +345,7 @@ impl Case {
     pub fn judge(
         &self,
         catalogue: &Catalogue,
-        known: &HashMap<ProcessKey, Process>,
+        known: &HashMap<ProcessKey, Known>,
         places: &HashMap<ProcessKey, u32>,
         gpus: &[Gpu],
         now: Mono,
@@ -354,9 +355,9 @@ impl Case {
             .by_text(catalogue, facts, gpus)
             .or_else(|| self.by_figures(catalogue, facts))?;
         let program = self.key.process.and_then(|key| known.get(&key));
-        let command = program.and_then(|program| program.command.value().cloned());
+        let command = program.and_then(|program| program.command.clone());
         if let Some(command) = &command
-            && program.is_some_and(|program| program.rank.get().is_none())
+            && program.is_some_and(|program| program.rank.is_none())
         {
             with_command(&mut incident, command);
         }

@@ -1,7 +1,8 @@
 //! Which processes fail together: the ranks of one job, else each by itself.
 
+use super::known::Known;
 use crate::model::event::Event;
-use crate::model::process::{Process, ProcessKey};
+use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Pid};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,14 +19,14 @@ pub enum Group {
 
 impl Group {
     /// Of `event`; `process` are the facts of its process, as far as they are known.
-    pub fn of(event: &Event, process: Option<&Process>) -> Self {
-        let is_rank = process.is_some_and(|p| p.rank.value().is_some());
+    pub fn of(event: &Event, process: Option<&Known>) -> Self {
+        let is_rank = process.is_some_and(|known| known.rank.is_some());
         if let Some(process) = process.filter(|_| is_rank) {
-            if let Some(job) = process.job.value() {
+            if let Some(job) = &process.job {
                 return Self::Job(job.clone());
             }
-            if let Some(parent) = process.parent.as_ref().filter(|p| p.pid.0 > 1) {
-                return Self::Launcher(parent.pid);
+            if let Some(parent) = process.parent.filter(|parent| parent.0 > 1) {
+                return Self::Launcher(parent);
             }
         }
         match (event.process, &event.gpu) {

@@ -16,6 +16,7 @@ mod case;
 mod figures;
 mod group;
 mod holes;
+mod known;
 mod scene;
 mod stray;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 use self::case::Case;
 use self::group::Group;
+use self::known::Known;
 use self::track::Tracks;
 use super::catalogue::Catalogue;
 use crate::model::event::{Event, GpuAtOom, Observation};
@@ -34,7 +36,7 @@ use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::incident::Incident;
 use crate::model::pool::FailureMap;
-use crate::model::process::{Process, ProcessKey};
+use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{GpuUuid, Millis, Mono, UnixMillis};
@@ -87,7 +89,7 @@ pub struct Observer {
     hello: Arc<Hello>,
     tracks: Tracks,
     /// Processes as they were last seen, also after their end.
-    known: HashMap<ProcessKey, Process>,
+    known: HashMap<ProcessKey, Known>,
     /// The index of the GPU of a process that the driver lists on one only.
     places: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
@@ -115,10 +117,9 @@ impl Observer {
         self.now = frame.mono;
         self.tracks.push(frame, self.hello.ticks_per_second);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
-            let is_same =
-                |known: &Process| known.command == process.command && known.rank == process.rank;
-            if !self.known.get(&process.key).is_some_and(is_same) {
-                self.known.insert(process.key, process.clone());
+            let is_still = |known: &Known| known.is_still(process);
+            if !self.known.get(&process.key).is_some_and(is_still) {
+                self.known.insert(process.key, Known::of(process));
             }
         }
         self.place(frame);
@@ -218,7 +219,7 @@ impl Observer {
             }
             Observation::Exit(exit) => {
                 if let (Some(key), Some(last)) = (event.process, &exit.last) {
-                    self.known.entry(key).or_insert_with(|| (**last).clone());
+                    self.known.entry(key).or_insert_with(|| Known::of(last));
                 }
                 self.case_that_ended(event)
             }

@@ -87,7 +87,7 @@ impl Tracks {
 
     fn forget_the_old(&mut self) {
         let now = self.newest.mono;
-        let is_new = |watch: &Watch| watch.last().is_some_and(|s| now.since(s.at) < KEPT);
+        let is_new = |watch: &Watch| watch.last_at().is_some_and(|at| now.since(at) < KEPT);
         self.pools.retain(|_, watch| is_new(watch));
         self.processes.retain(|_, seen| now.since(seen.last) < KEPT);
         self.held

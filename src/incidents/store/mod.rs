@@ -174,19 +174,33 @@ impl Store {
     /// When the directory cannot be read; a file that cannot be is told in the listing.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
+        let mut entries = Vec::new();
+        listing.unreadable = self.each(|entry| entries.push(entry))?;
+        entries.reverse();
+        entries.sort_by_key(|entry| entry.record.observed.time);
+        listing.entries = entries;
+        Ok(listing)
+    }
+
+    /// Each incident, the newest first, for whoever has no room for all of them at once; and what could not be read.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn each(&self, mut take: impl FnMut(Entry)) -> Result<Vec<Unreadable>, StoreError> {
+        let mut unreadable = Vec::new();
         let state = State::read(&self.folder).unwrap_or_default();
-        for file in self.files()? {
+        for file in self.files()?.into_iter().rev() {
             match self.read(&file.uid) {
-                Ok(record) => listing.entries.push(Entry {
+                Ok(record) => take(Entry {
                     is_read: state.read.contains_key(&file.uid),
                     uid: file.uid,
                     record,
                 }),
-                Err(StoreError::Unreadable { why, .. }) => listing.unreadable.push(Unreadable {
+                Err(StoreError::Unreadable { why, .. }) => unreadable.push(Unreadable {
                     file: file_name(&file.uid),
                     why,
                 }),
-                Err(StoreError::Newer { schema, .. }) => listing.unreadable.push(Unreadable {
+                Err(StoreError::Newer { schema, .. }) => unreadable.push(Unreadable {
                     file: file_name(&file.uid),
                     why: format!("it was written by a newer gputop (schema {schema})"),
                 }),
@@ -194,10 +208,8 @@ impl Store {
                 Err(_) => {}
             }
         }
-        listing
-            .entries
-            .sort_by_key(|entry| entry.record.observed.time);
-        Ok(listing)
+        unreadable.reverse();
+        Ok(unreadable)
     }
 
     /// # Errors

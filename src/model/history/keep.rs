@@ -8,12 +8,14 @@ use std::collections::{HashMap, HashSet};
 
 use super::key::{PoolMetric, SeriesKey};
 use super::series::DAY;
-use super::{COARSE, History};
+use super::{COARSE, History, Reach};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
 
 /// What a history may take. A day of 8 GPUs and 64 processes takes less.
 const MOST_BYTES: usize = 40 << 20;
+/// One of which a part is kept: a day of 8 GPUs takes four of these.
+const MOST_PART_BYTES: usize = 8 << 20;
 
 /// How far an outline reaches back.
 const OUTLINE: Millis = Millis(3_600_000);
@@ -41,10 +43,12 @@ struct OfProcess {
 
 impl History {
     pub(super) fn keep_within_bounds(&mut self, now: Mono) {
-        if self.is_outline {
-            self.forget_before(Mono(now.0.saturating_sub(OUTLINE.0)), |_| true);
-        } else {
-            self.keep_within(now, MOST_BYTES);
+        match self.reach {
+            Reach::Whole => self.keep_within(now, MOST_BYTES),
+            Reach::Part => self.keep_within(now, MOST_PART_BYTES),
+            Reach::Outline => {
+                self.forget_before(Mono(now.0.saturating_sub(OUTLINE.0)), |_| true);
+            }
         }
     }
 

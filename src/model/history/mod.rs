@@ -39,7 +39,19 @@ pub struct History {
     newest: Option<Mono>,
     /// When the bounds were looked at.
     looked: Mono,
-    is_outline: bool,
+    reach: Reach,
+}
+
+/// How much of the past is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reach {
+    /// Everything, for a day.
+    #[default]
+    Whole,
+    /// The same in less room: of the processes the latest hours. Of a host that somebody looked at before.
+    Part,
+    /// The last hour of GPUs and host, in coarse buckets. Of a host among many; a fifth of a mebibyte with 8 GPUs.
+    Outline,
 }
 
 /// Of a machine with 16 GPUs and 1,000 processes; where there are more, later ones have no series.
@@ -49,31 +61,30 @@ const MOST_SERIES: usize = 8_192;
 const LOOK: Millis = Millis(60_000);
 
 impl History {
-    /// From now on only the last hour of GPUs and host, in coarse buckets: what is kept of a host among many. A fifth of a
-    /// mebibyte with 8 GPUs.
-    pub fn keep_outline(&mut self) {
-        self.is_outline = true;
-        self.series.retain(|key, _| key.process().is_none());
-        self.series.shrink_to_fit();
-        self.series.values_mut().for_each(Series::forget_fine);
+    /// From now on so much; what is beyond it goes.
+    pub fn keep(&mut self, reach: Reach) {
+        self.reach = reach;
+        if reach == Reach::Outline {
+            self.series.retain(|key, _| key.process().is_none());
+            self.series.shrink_to_fit();
+            self.series.values_mut().for_each(Series::forget_fine);
+        }
+        if let Some(newest) = self.newest {
+            self.keep_within_bounds(newest);
+        }
     }
 
     pub fn is_outline(&self) -> bool {
-        self.is_outline
+        self.reach == Reach::Outline
     }
 
     /// An empty one that keeps as much.
     #[must_use]
     pub fn anew(&self) -> Self {
         Self {
-            is_outline: self.is_outline,
+            reach: self.reach,
             ..Self::default()
         }
-    }
-
-    /// From now on everything, for a day.
-    pub fn keep_all(&mut self) {
-        self.is_outline = false;
     }
 
     fn push_outline(&mut self, frame: &Frame) {
@@ -88,7 +99,7 @@ impl History {
     }
 
     pub fn push(&mut self, frame: &Frame) {
-        if self.is_outline {
+        if self.is_outline() {
             self.push_outline(frame);
             self.look_at_bounds(frame.mono);
             return;

@@ -275,6 +275,12 @@ mod tests {
         let mut still = Series::default();
         (0..200_000).for_each(|second| still.put(Mono(second * 1_000), 7.0));
         assert!(still.bytes() < 5_000, "{}", still.bytes());
+        let mut cut = Series::default();
+        let is_heard = |second: &u64| second % 3_600 > 100;
+        (0..200_000)
+            .filter(is_heard)
+            .for_each(|second| cut.put(Mono(second * 1_000), 7.0));
+        assert!(cut.bytes() < 5_000, "{}", cut.bytes());
         series.put(Mono(u64::MAX - 1), 2.0);
         assert!(series.bytes() < 2_000);
         series.put(Mono(5_000), 3.0);

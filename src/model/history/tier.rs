@@ -1,8 +1,8 @@
 //! Buckets of one width, in chunks that copies share.
 //!
-//! A chunk whose buckets are all alike, as of a counter that stands still, costs nothing beyond its place. Copies of
-//! a series share their chunks until one of them writes, so that holding the display costs what changes meanwhile
-//! and not the whole history again.
+//! A chunk whose buckets are all alike, as of a counter that stands still, costs nothing beyond its place, gaps or not: a
+//! link that is cut each hour must not make each counter dear. Copies of a series share their chunks until one of them
+//! writes, so that holding the display costs what changes meanwhile and not the whole history again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,39 +19,75 @@ type Buckets = [Span; CHUNK as usize];
 
 #[derive(Debug, Clone)]
 enum Chunk {
-    /// All of them alike: one value that never moved, or none at all.
-    Alike(Span),
+    /// One value that never moved, in the buckets whose bits are set; the others are absent.
+    Alike(Span, u64),
     Each(Arc<Buckets>),
 }
 
 impl Chunk {
+    /// Nothing in any bucket.
+    const NONE: Self = Self::Alike(ABSENT, 0);
+
     /// Nothing more is written here, as a rule.
     fn seal(&mut self) {
-        if let Self::Each(buckets) = self
-            && buckets.iter().all(|span| span.is(buckets[0]))
-        {
-            *self = Self::Alike(buckets[0]);
+        let Self::Each(buckets) = self else { return };
+        let there = || {
+            buckets
+                .iter()
+                .enumerate()
+                .filter(|(_, span)| !span.is(ABSENT))
+        };
+        let value = there().next().map_or(ABSENT, |(_, span)| *span);
+        if there().all(|(_, span)| span.is(value)) {
+            let bits = there().fold(0, |bits, (slot, _)| bits | 1 << slot);
+            *self = Self::Alike(value, bits);
         }
     }
 
     fn put(&mut self, slot: usize, value: Span) {
-        match self {
-            Self::Alike(span) if span.join(value).is(*span) => {}
-            Self::Alike(span) => {
-                let mut buckets = [*span; CHUNK as usize];
-                buckets[slot] = span.join(value);
-                *self = Self::Each(Arc::new(buckets));
+        if let Self::Alike(span, bits) = self {
+            if *bits == 0 {
+                *span = value;
             }
-            Self::Each(buckets) => {
-                let bucket = &mut Arc::make_mut(buckets)[slot];
-                *bucket = bucket.join(value);
+            if value.is(*span) {
+                *bits |= 1 << slot;
+                return;
             }
+        }
+        let mut buckets = self.buckets();
+        let bucket = &mut Arc::make_mut(&mut buckets)[slot];
+        *bucket = bucket.join(value);
+        *self = Self::Each(buckets);
+    }
+
+    fn forget_from(&mut self, slot: usize) {
+        let mut buckets = self.buckets();
+        Arc::make_mut(&mut buckets)[slot..].fill(ABSENT);
+        *self = Self::Each(buckets);
+        self.seal();
+    }
+
+    /// Taken out of it, where they are its own.
+    fn buckets(&mut self) -> Arc<Buckets> {
+        match std::mem::replace(self, Self::NONE) {
+            Self::Alike(span, bits) => {
+                let bucket = |slot| if bits >> slot & 1 == 1 { span } else { ABSENT };
+                Arc::new(std::array::from_fn(bucket))
+            }
+            Self::Each(buckets) => buckets,
         }
     }
 
     fn join(&self, slots: std::ops::Range<usize>) -> Span {
         match self {
-            Self::Alike(span) => *span,
+            Self::Alike(span, bits) => {
+                let wanted = (1_u64 << slots.len()) - 1;
+                if bits >> slots.start & wanted == 0 {
+                    ABSENT
+                } else {
+                    *span
+                }
+            }
             Self::Each(buckets) => buckets[slots]
                 .iter()
                 .fold(ABSENT, |whole, span| whole.join(*span)),
@@ -89,13 +125,13 @@ impl Tier {
         while number < self.first {
             self.seal(0);
             self.make_room();
-            self.chunks.push_front(Chunk::Alike(ABSENT));
+            self.chunks.push_front(Chunk::NONE);
             self.first -= 1;
         }
         while number >= self.first + self.chunks.len() as u64 {
             self.seal(self.chunks.len().wrapping_sub(1));
             self.make_room();
-            self.chunks.push_back(Chunk::Alike(ABSENT));
+            self.chunks.push_back(Chunk::NONE);
         }
         let at = usize::try_from(number - self.first).unwrap_or(usize::MAX);
         if let Some(chunk) = self.chunks.get_mut(at) {
@@ -152,13 +188,7 @@ impl Tier {
         if index / CHUNK < self.end()
             && let Some(chunk) = self.chunks.back_mut()
         {
-            let mut buckets = match chunk {
-                Chunk::Alike(span) => [*span; CHUNK as usize],
-                Chunk::Each(each) => **each,
-            };
-            buckets[slot(index)..].fill(ABSENT);
-            *chunk = Chunk::Each(Arc::new(buckets));
-            chunk.seal();
+            chunk.forget_from(slot(index));
         }
         if self.since.is_some_and(|since| since >= index) {
             self.clear(self.first);

@@ -43,7 +43,7 @@ const NAP: Duration = Duration::from_secs(5);
 /// How long the end of a shared connection may take.
 const HANG_UP: Duration = Duration::from_secs(2);
 /// A host among a hundred has not much more to say at once.
-const BUFFER: usize = 16 << 10;
+const BUFFER: usize = 8 << 10;
 /// Of what a command complains, the end.
 const MOST_COMPLAINTS: usize = 4096;
 

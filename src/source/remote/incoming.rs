@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zstd::stream::read::Decoder;
 
-use super::protocol::{MOST_LINE, WINDOW_LOG};
+use super::protocol::{MOST_LINE, MOST_WINDOW_LOG};
 use crate::model::kept::OnShelf;
 use crate::model::pool::FailureMap;
 use crate::model::text::harmless_json;
@@ -20,10 +20,13 @@ pub(super) enum Said {
     Shelf(Vec<OnShelf>),
 }
 
+/// Room for a line, made before it is read and given back behind it. It is so large that it is mapped by itself, where the heap
+/// of many hosts is shared: holes as large as a line would be strewn with what comes out of the lines.
+const LINE_ROOM: usize = 160 << 10;
+
 /// What is said behind the greeting.
 pub(super) struct Incoming<R: BufRead> {
     text: BufReader<Decoder<'static, R>>,
-    line: Vec<u8>,
 }
 
 /// Why nothing more is read, beside the end of it.
@@ -40,33 +43,32 @@ pub(super) enum Broken {
 impl<R: BufRead> Incoming<R> {
     pub(super) fn new(from: R) -> io::Result<Self> {
         let mut decoder = Decoder::with_buffer(from)?;
-        decoder.window_log_max(WINDOW_LOG)?;
+        decoder.window_log_max(MOST_WINDOW_LOG)?;
         Ok(Self {
-            text: BufReader::with_capacity(8 << 10, decoder),
-            line: Vec::new(),
+            text: BufReader::with_capacity(4 << 10, decoder),
         })
     }
 
     /// What comes next; `None` at the end. Lines of kinds that this version does not know are passed over.
     pub(super) fn next(&mut self) -> Result<Option<Said>, Broken> {
         loop {
-            self.line.clear();
+            let mut line = Vec::with_capacity(LINE_ROOM);
             let read = (&mut self.text)
                 .take(MOST_LINE)
-                .read_until(b'\n', &mut self.line)?;
+                .read_until(b'\n', &mut line)?;
             if read == 0 {
                 return Ok(None);
             }
-            if self.line.last() != Some(&b'\n') {
+            if line.last() != Some(&b'\n') {
                 // Cut by the end of the connection, or by the bound.
-                let is_cut = (self.line.len() as u64) < MOST_LINE;
+                let is_cut = (line.len() as u64) < MOST_LINE;
                 return if is_cut {
                     Ok(None)
                 } else {
                     Err(Broken::TooLong)
                 };
             }
-            let text = harmless_json(&self.line);
+            let text = harmless_json(&line);
             match serde_json::from_slice::<Line>(&text).map(said) {
                 Ok(Some(Said::Update(Update::Hello(hello)))) => {
                     if let Some(needs) = hello.requires.first() {

@@ -1,0 +1,52 @@
+//! The bytes of the heap that a thread has taken and not given back: growth that no resident page hides.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Of this thread, all that was ever taken less what was given back here: a difference is what was taken between.
+pub fn taken() -> usize {
+    TAKEN.get()
+}
+
+fn count(more: usize, less: usize) {
+    TAKEN.set(TAKEN.get().wrapping_add(more).wrapping_sub(less));
+}
+
+/// The system's allocator, counted.
+struct Counted;
+
+#[global_allocator]
+static HEAP: Counted = Counted;
+
+// SAFETY: every call is the system allocator's, with the arguments it was made with; counting takes no memory, since the count
+// is a plain number that needs no destructor.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 0);
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 0);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(0, layout.size());
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size, layout.size());
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
