@@ -145,9 +145,9 @@ impl NvidiaSmi {
         self.write("apps", &apps);
     }
 
-    /// What a process does to the first GPU: a line of the list, from the process's number to its memory.
+    /// What processes do: lines of the list, from the GPU's number to the process's name.
     pub fn usage(&self, lines: &[String]) {
-        let lines: String = lines.iter().map(|line| format!("    0 {line}\n")).collect();
+        let lines: String = lines.iter().map(|line| format!("    {line}\n")).collect();
         self.write("usage", &(USAGE.to_owned() + &lines));
     }
 

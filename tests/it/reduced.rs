@@ -96,15 +96,17 @@ fn what_each_process_does_and_who_only_draws_is_told_too() {
     let (sshd, smi) = host();
     let trains = RealProcess::with_arguments(["train.py"], |_| {});
     let draws = RealProcess::with_arguments(["compositor"], |_| {});
-    smi.app(0, trains.pid(), "1542", "python3");
+    // It looks at four GPUs at a time.
+    (1..5).for_each(|index| smi.gpu(index, ""));
+    smi.app(4, trains.pid(), "1542", "python3");
     let usage = |sm: u32| {
         smi.usage(&[
             format!(
-                "{}     C     {sm}     30      -      -      -      -   1542      0    python3",
+                "4 {}     C     {sm}     30      -      -      -      -   1542      0    python3",
                 trains.pid()
             ),
             format!(
-                "{}     G      -      -      -      -      -      -    624      0    compositor",
+                "0 {}     G      -      -      -      -      -      -    624      0    compositor",
                 draws.pid()
             ),
         ]);

@@ -154,14 +154,16 @@ impl Watched {
         }
         let mut read = self.process.clone();
         facts::read_into(&mut read, &mut self.uid, reading);
-        // One that is being taken apart has none either, a moment before it is a zombie.
+        // When it is looked at again is judged by what it has itself.
+        self.facts_due = next_facts(now, &read, self.arguments, reading.ticks_per_second);
+        // One that is being taken apart has none either, a moment before it is a zombie; and in the midst of an exec there is
+        // none yet.
         if read.command.value().is_none() && self.process.command.value().is_some() {
             read.command = self.process.command.clone();
         }
         if self.file.read(&mut reading.buffer).is_ok() {
             self.process = read;
         }
-        self.facts_due = next_facts(now, &self.process, self.arguments, reading.ticks_per_second);
     }
 }
 
