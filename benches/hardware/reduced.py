@@ -65,10 +65,9 @@ def figures(frame):
 def compare(folder):
     text = subprocess.run(["zstd", "-dcq", f"{folder}/far.gpt.zst"], capture_output=True, text=True, check=False).stdout
     lines = [json.loads(line) for line in text.splitlines()]
-    hello = next(line["hello"] for line in lines if "hello" in line)
     frames = [line["frame"] for line in lines if "frame" in line]
     whole = [frame for frame in frames if frame.get("gpus")]
-    print("reduced:", hello.get("reduced"), "frames:", len(frames))
+    print("frames:", len(frames))
     print("driver:", whole[-1].get("driver"))
     here = json.load(open(f"{folder}/here.json"))
     for name, frame in (("nvidia-smi", whole[-1]), ("NVML", here.get("frame", here))):
