@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::oom::Oom;
 use super::{Case, Evidence, Finding};
 use crate::model::units::{Bytes, Millis};
 
@@ -17,6 +18,8 @@ pub struct Measured {
     pub reserved_growth: Option<f64>,
     /// The last peak by the greatest before it.
     pub spike: Option<f64>,
+    /// The most that was allocated in the steps before the last.
+    pub greatest: Option<Bytes>,
     /// Optimizer steps done.
     pub steps: Option<u64>,
     /// Allocated had come down before, as it does after a step; `Some(false)` only for a process that was watched from
@@ -122,15 +125,30 @@ fn grows(case: &Case<'_>) -> Finding {
 }
 
 fn spike(case: &Case<'_>) -> Finding {
-    match case.measured.spike {
-        Some(spike) if spike > SPIKE => Finding::For(format!(
-            "the last peak was {spike:.2} times the greatest before"
-        )),
-        Some(spike) => Finding::Against(format!(
-            "the last peak was {spike:.2} times the greatest before"
-        )),
-        None => Finding::Silent,
+    let Some(peak) = case.measured.spike else {
+        return Finding::Silent;
+    };
+    // What did not fit is in no peak.
+    let wanted = wanted_by_greatest(case).filter(|wanted| *wanted > peak);
+    let says = match wanted {
+        Some(wanted) => {
+            format!("with what it wanted it was at {wanted:.2} times the greatest peak before")
+        }
+        None => format!("the last peak was {peak:.2} times the greatest before"),
+    };
+    match wanted.unwrap_or(peak) > SPIKE {
+        true => Finding::For(says),
+        false => Finding::Against(says),
     }
+}
+
+/// What was allocated at the failure with the request on top, by the greatest peak of the steps before.
+#[allow(clippy::cast_precision_loss)]
+fn wanted_by_greatest(case: &Case<'_>) -> Option<f64> {
+    let greatest = case.measured.greatest.filter(|greatest| greatest.0 > 0)?;
+    let oom = Oom::of(case);
+    let wanted = oom.al?.checked_add(oom.req?)?;
+    Some(wanted as f64 / greatest.0 as f64)
 }
 
 fn first_step(case: &Case<'_>) -> Finding {

@@ -93,13 +93,13 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 ];
 
 /// The figures by their short names; each only where the text holds it.
-struct Oom {
-    req: Option<u64>,
+pub(super) struct Oom {
+    pub(super) req: Option<u64>,
     /// What was wanted is not known, but that it is more than this.
     over: Option<u64>,
     tot: Option<u64>,
     free: Option<u64>,
-    al: Option<u64>,
+    pub(super) al: Option<u64>,
     /// Reserved and in no tensor.
     ru: Option<u64>,
     lim: Option<u64>,
@@ -109,7 +109,7 @@ struct Oom {
 }
 
 impl Oom {
-    fn of(case: &Case<'_>) -> Self {
+    pub(super) fn of(case: &Case<'_>) -> Self {
         let get = |name: &str| case.found.get(name).and_then(serde_json::Value::as_u64);
         let al = get("allocated_bytes");
         let others = case.found.get("other_processes").and_then(|o| o.as_array());

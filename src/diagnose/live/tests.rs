@@ -418,6 +418,30 @@ fn a_leak_is_told_where_its_steps_are_too_short_to_be_seen() {
 }
 
 #[test]
+fn one_request_that_is_larger_than_all_before_is_a_step_too_large() {
+    let mut stage = Stage::new();
+    // None of it was ever allocated, so no peak has it.
+    stage.run(60, |_| (12.0, 14.1, 22.1));
+    stage.oom(418, 1);
+    stage.says(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
+    let incident = &stage.last().incident;
+    assert_eq!(incident.id, "oom-spike-step");
+    let first = &incident.causes[0];
+    assert_eq!(
+        (first.id.as_str(), first.verdict),
+        ("large-sample", Verdict::Likely)
+    );
+    let says = "with what it wanted it was at 1.64 times the greatest peak before";
+    assert!(first.r#for.iter().any(|said| said == says), "{first:?}");
+    // Where the steps before were as large, it is not.
+    let mut stage = Stage::new();
+    stage.run(60, |_| (12.0, 22.0, 22.1));
+    stage.oom(418, 1);
+    stage.says(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
+    assert_ne!(stage.last().incident.id, "oom-spike-step");
+}
+
+#[test]
 fn loading_that_fills_the_card_is_no_leak_and_no_spike() {
     let mut stage = Stage::new();
     stage.run(110, |second| {

@@ -172,6 +172,7 @@ impl Tracks {
                 .zip(before.greatest)
                 .filter(|(_, greatest)| greatest.0 > 0 && before.came_down)
                 .map(|(peak, greatest)| peak.0 as f64 / greatest.0 as f64),
+            greatest: before.greatest.filter(|_| before.came_down),
             came_down: match before.came_down {
                 true => Some(true),
                 false => from_its_start.then_some(false),
