@@ -127,6 +127,10 @@ fn what_each_process_does_and_who_only_draws_is_told_too() {
     let is_shown = |screen: &vt100::Screen| shows(screen, trains.pid(), &[("SM%", "73")]);
     terminal.wait_for(is_shown, "the next share");
     terminal.wait_text("CUDA 13.0");
+    // Its page says who told it.
+    terminal.send("\t\r");
+    terminal.wait_text("nvidia-smi, 5 s");
+    assert!(!terminal.text().contains("NVML"), "{}", terminal.text());
 }
 
 #[test]

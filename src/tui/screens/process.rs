@@ -96,7 +96,7 @@ impl ProcessScreen {
     fn facts(&self, app: &App) -> Vec<Fact> {
         let theme = &app.theme;
         let rows = self.rows(app);
-        let mut list = gpu_facts(&rows, theme);
+        let mut list = gpu_facts(&rows, app.hello.reduced, theme);
         for stack in app.stacks(self.id.key) {
             list.extend(stacks::facts(stack, app.frame.mono, theme));
         }
@@ -179,7 +179,16 @@ fn chart_rows(area: Rect) -> u16 {
     }
 }
 
-fn gpu_facts(rows: &[&ProcessRow], theme: &Theme) -> Vec<Fact> {
+/// Who tells of VRAM, of shares and of the context.
+fn gpu_sources(is_reduced: bool) -> (&'static str, &'static str, &'static str) {
+    match is_reduced {
+        true => ("nvidia-smi, each tick", "nvidia-smi, 5 s", "nvidia-smi"),
+        false => ("NVML, on change", "NVML, 5 s", "NVML"),
+    }
+}
+
+fn gpu_facts(rows: &[&ProcessRow], is_reduced: bool, theme: &Theme) -> Vec<Fact> {
+    let (of_memory, of_shares, of_kind) = gpu_sources(is_reduced);
     let mut list = vec![Fact::Heading("On the GPU".into())];
     for row in rows {
         let gpu = row
@@ -190,15 +199,11 @@ fn gpu_facts(rows: &[&ProcessRow], theme: &Theme) -> Vec<Fact> {
         } else {
             "VRAM"
         };
-        list.push(Fact::reading(
-            name,
-            &row.vram(),
-            "NVML, on change",
-            theme,
-            |vram| format!("{vram}  on {gpu}"),
-        ));
+        list.push(Fact::reading(name, &row.vram(), of_memory, theme, |vram| {
+            format!("{vram}  on {gpu}")
+        }));
         if row.ended().is_none() {
-            list.push(Fact::reading("SM", &row.sm(), "NVML, 5 s", theme, |p| {
+            list.push(Fact::reading("SM", &row.sm(), of_shares, theme, |p| {
                 format!("{:.0} %", p.0)
             }));
         }
@@ -206,7 +211,7 @@ fn gpu_facts(rows: &[&ProcessRow], theme: &Theme) -> Vec<Fact> {
             list.push(Fact::reading(
                 "memory bandwidth",
                 &listed.memory_bandwidth,
-                "NVML, 5 s",
+                of_shares,
                 theme,
                 |p| format!("{:.0} %", p.0),
             ));
@@ -214,7 +219,7 @@ fn gpu_facts(rows: &[&ProcessRow], theme: &Theme) -> Vec<Fact> {
                 "context",
                 context_words(listed.kind).into(),
                 Role::Text,
-                "NVML",
+                of_kind,
             ));
         }
     }
