@@ -170,6 +170,10 @@ fn who_took_the_memory_since_the_last_frame_is_seen() {
     let launch = Launch::gputop().envs(stage.fake.env());
     let terminal = stage.start(launch.args(["--interval", "2s"]));
     stage.wait_read(&terminal);
+    // Right behind one: its header has the time of the frame.
+    let header = |screen: &vt100::Screen| screen.contents().lines().next().map(str::to_owned);
+    let before = terminal.text().lines().next().map(str::to_owned);
+    terminal.wait_for(|screen| header(screen) != before, "the next frame");
     let grown = scenario(stage.trainer, &stage.other, "95 GiB");
     stage.fake.replace(&grown);
     stage.fail(|address, value| trainer.poke(address, value));
