@@ -107,16 +107,16 @@ const HOURS: usize = 24;
 /// that cannot follow.
 const PACE: u32 = 400;
 /// From one frame of a host to its next, at least.
-const LEAST_PAUSE: Duration = Duration::from_millis(50);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// Hosts that have nothing in common; of more, some tell the same.
 const KINDS: usize = 8;
 /// What may be more after the last hour than after the second: a day of the open host, and some for what is found in heaps.
-const MOST_GROWTH: f64 = 40.0;
+const MAX_GROWTH: f64 = 40.0;
 
 fn a_day(args: &Args) -> Table {
     eprintln!("what they tell …");
     let links = cut_links::links(KINDS.min(args.hosts), HOURS, true);
-    let pause = LEAST_PAUSE.max(Duration::from_secs(1) * u32::try_from(args.hosts).unwrap() / PACE);
+    let pause = MIN_PAUSE.max(Duration::from_secs(1) * u32::try_from(args.hosts).unwrap() / PACE);
     let hosts = Hosts::with_links(args.hosts, links, pause);
     let launch = Launch::program(&args.program).args(hosts.targets());
     let (name, folder) = hosts.env();
@@ -151,7 +151,7 @@ fn a_day(args: &Args) -> Table {
     all_heard(HOURS + 1, cut_links::TEN_MINUTES - 10);
     note("and ten minutes at 1 Hz");
     let what = format!("from hour 2 to {HOURS}: growth, the open host's day in it");
-    table.add(what, "MiB", growth, None, Some(MOST_GROWTH));
+    table.add(what, "MiB", growth, None, Some(MAX_GROWTH));
     table
 }
 

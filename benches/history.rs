@@ -23,7 +23,7 @@ use ratatui::layout::Rect;
 #[path = "../tests/it/day.rs"]
 mod day;
 
-const LEAST: usize = 60;
+const MIN_SECONDS: usize = 60;
 
 fn main() {
     let seconds = std::env::args()
@@ -77,7 +77,7 @@ fn draw(app: &mut App, mut view: View, id: &str) {
     }
     for _ in 0..7 {
         press(&mut view, app, '0');
-        for _ in 0..LEAST {
+        for _ in 0..MIN_SECONDS {
             spent.push(press(&mut view, app, '('));
         }
         farthest = farthest.max(far_end(&mut view, app));

@@ -74,7 +74,7 @@ const KEPT: Millis = Millis(600_000);
 /// [`WINDOW`], which is all that the rules tell apart then.
 const STEPS: [Millis; 4] = [Millis(1_000), Millis(2_000), Millis(5_000), WINDOW];
 /// Samples of one pool; of more the step grows. A host has dozens of pools, and a hundred hosts are watched at once.
-const MOST_SAMPLES: usize = 64;
+const MAX_SAMPLES: usize = 64;
 
 /// The samples of one pool over the last ten minutes: two KiB.
 #[derive(Debug, Clone, Default)]
@@ -110,7 +110,7 @@ impl Watch {
             *last = join(last.sample(), sample).into();
             return true;
         }
-        let has_room = self.samples.len() < MOST_SAMPLES;
+        let has_room = self.samples.len() < MAX_SAMPLES;
         if has_room {
             self.samples.push_back(sample.into());
         }
@@ -319,13 +319,13 @@ fn is_flat(samples: &[Sample], most: Bytes) -> bool {
 /// Longer than a step of most programs, so that each window has seen the low point of one.
 const WINDOW: Millis = Millis(10_000);
 /// Four minutes of them.
-const LEAST_WINDOWS: usize = 24;
+const MIN_WINDOWS: usize = 24;
 /// A low point only counts when memory did not fall below it for a minute after.
 const CONFIRM: usize = 6;
 /// The rise must show in each of so many parts of the time: a step, such as an evaluation that began, shows in one.
 const PARTS: usize = 4;
 /// Less is noise.
-const LEAST_RISE: Bytes = Bytes::mib(64);
+const MIN_RISE: Bytes = Bytes::mib(64);
 
 /// The least and the greatest allocated of each window, the unfinished last one left out.
 fn windows(samples: &[Sample], width: Millis) -> Vec<(Mono, Bytes, Bytes)> {
@@ -363,7 +363,7 @@ fn growth(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
 /// The low points climb all the time.
 fn climb(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     let count = windows.len().checked_sub(CONFIRM)?;
-    if windows.len() < LEAST_WINDOWS {
+    if windows.len() < MIN_WINDOWS {
         return None;
     }
     // From behind, the least of everything later: memory never fell below it again.
@@ -373,7 +373,7 @@ fn climb(windows: &[(Mono, Bytes, Bytes)]) -> Option<Growth> {
     }
     let (first, last) = (floor[0], floor[count - 1]);
     let rise = last.0.checked_sub(first.0)?;
-    let least = LEAST_RISE.0.max(first.0 / 200);
+    let least = MIN_RISE.0.max(first.0 / 200);
     let climbs = (0..PARTS).all(|part| {
         let at = |n: usize| floor[n * (count - 1) / PARTS].0;
         at(part + 1).saturating_sub(at(part)) >= rise / (PARTS as u64 * 4)
@@ -458,7 +458,7 @@ fn is_level(windows: &[(Mono, Bytes, Bytes)]) -> bool {
     let floor = |windows: &[(Mono, Bytes, Bytes)]| windows.iter().map(|w| w.1).min();
     let first = floor(windows).unwrap_or_default();
     let last = floor(&windows[confirmed..]).unwrap_or_default();
-    windows.len() >= LEAST_WINDOWS && last.0 - first.0 < LEAST_RISE.0.max(first.0 / 200)
+    windows.len() >= MIN_WINDOWS && last.0 - first.0 < MIN_RISE.0.max(first.0 / 200)
 }
 
 /// In most windows allocated fell again after it rose.
@@ -671,7 +671,7 @@ mod tests {
         let mut watch = Watch::default();
         for sample in often {
             watch.push(sample);
-            assert!(watch.samples.capacity() <= MOST_SAMPLES);
+            assert!(watch.samples.capacity() <= MAX_SAMPLES);
         }
     }
 

@@ -8,7 +8,7 @@
 
 /// Two who need memory in the same microsecond wait for one another; each host speaks once a second.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const MOST_HEAPS: i32 = 2;
+const MAX_HEAPS: i32 = 2;
 /// What is larger is mapped by itself and given back to the kernel: glibc's own figure, which stays only where it is set.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_FROM: i32 = 128 << 10;
@@ -20,7 +20,7 @@ pub fn share_among_many_threads() {
         use nix::libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, mallopt};
         // SAFETY: mallopt(3) takes two numbers and touches nothing but the allocator's own settings, under its lock.
         let set = unsafe {
-            mallopt(M_ARENA_MAX, MOST_HEAPS) == 1 && mallopt(M_MMAP_THRESHOLD, MAPPED_FROM) == 1
+            mallopt(M_ARENA_MAX, MAX_HEAPS) == 1 && mallopt(M_MMAP_THRESHOLD, MAPPED_FROM) == 1
         };
         if !set {
             tracing::warn!("the heap is as glibc makes it");

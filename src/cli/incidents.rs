@@ -137,8 +137,8 @@ fn list(store: &Store, json: bool) -> Result<u8> {
         let width = std::io::stdout().is_terminal().then(super::width);
         print(&table::text(&entries, &TimeZone::system(), width))?;
     }
-    const MOST: usize = 5;
-    for one in unreadable.iter().take(MOST) {
+    const MAX_SUGGESTED: usize = 5;
+    for one in unreadable.iter().take(MAX_SUGGESTED) {
         let file = store.folder().join(&one.file);
         say(&format!(
             "gputop: {} is passed over: {}\n",
@@ -146,10 +146,10 @@ fn list(store: &Store, json: bool) -> Result<u8> {
             one.why
         ));
     }
-    if unreadable.len() > MOST {
+    if unreadable.len() > MAX_SUGGESTED {
         say(&format!(
             "gputop: and {} more files\n",
-            unreadable.len() - MOST
+            unreadable.len() - MAX_SUGGESTED
         ));
     }
     if entries.is_empty() && !json {

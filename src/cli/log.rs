@@ -10,7 +10,7 @@ use etcetera::BaseStrategy;
 use tracing_subscriber::EnvFilter;
 
 pub const LEVEL_VARIABLE: &str = "GPUTOP_LOG";
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Starts writing; at most once a process.
 pub fn start() {
@@ -30,7 +30,7 @@ fn open() -> Option<File> {
         .join("gputop");
     fs::create_dir_all(&folder).ok()?;
     let path = folder.join("gputop.log");
-    let is_large = fs::metadata(&path).is_ok_and(|file| file.len() > MOST_BYTES);
+    let is_large = fs::metadata(&path).is_ok_and(|file| file.len() > MAX_BYTES);
     let mut options = OpenOptions::new();
     options
         .create(true)

@@ -30,7 +30,7 @@ pub struct Args {
 }
 
 /// More files of one folder are not played.
-const MOST_FILES: usize = 1_024;
+const MAX_FILES: usize = 1_024;
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if !(0.125..=64.0).contains(&args.speed) {
@@ -120,7 +120,7 @@ fn files(words: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let shown = word.display();
         let entries =
             std::fs::read_dir(word).wrap_err_with(|| format!("cannot read the folder {shown}"))?;
-        let paths = entries.take(MOST_FILES).flatten().map(|entry| entry.path());
+        let paths = entries.take(MAX_FILES).flatten().map(|entry| entry.path());
         let is_recording = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();
             name.ends_with(ENDING.as_bytes())

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::incidents::{Changes, Store, Uid};
 use crate::model::kept::{Kept, OnShelf};
-use crate::source::remote::MOST_ON_SHELF;
+use crate::source::remote::MAX_ON_SHELF;
 use crate::source::remote::serve::Shelf;
 use crate::source::reply::Reply;
 
@@ -61,7 +61,7 @@ fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>
 /// The newest first.
 fn shelf(store: &Store) -> Vec<OnShelf> {
     let mut shelf = store.shelf(OLD).unwrap_or_default();
-    shelf.truncate(MOST_ON_SHELF);
+    shelf.truncate(MAX_ON_SHELF);
     shelf
 }
 

@@ -86,7 +86,7 @@ fn add(targets: &mut Vec<Target>, host: &Target) {
 }
 
 /// More is no list of hosts.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// One on each line; what follows a `#` is for people.
 fn listed(file: &Path) -> Result<Vec<Target>> {
@@ -94,7 +94,7 @@ fn listed(file: &Path) -> Result<Vec<Target>> {
     let read = || -> std::io::Result<String> {
         let mut text = String::new();
         File::open(file)?
-            .take(MOST_BYTES)
+            .take(MAX_BYTES)
             .read_to_string(&mut text)?;
         Ok(text)
     };

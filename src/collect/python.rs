@@ -29,13 +29,13 @@ use crate::model::units::{Bytes, Millis, Mono};
 
 /// How often two reads are compared before a program counts as one that does not hold still.
 const TRIES: usize = 5;
-const MOST_THREADS: usize = 16;
-const MOST_FRAMES: usize = 64;
-const MOST_TEXT: usize = 200;
+const MAX_THREADS: usize = 16;
+const MAX_FRAMES: usize = 64;
+const MAX_TEXT: usize = 200;
 /// A stack that was taken longer after the moment is not of that moment.
-const MOST_LAG: Millis = Millis(1_000);
+const MAX_LAG: Millis = Millis(1_000);
 /// An attachment is a table of symbols: some megabytes.
-const MOST_ATTACHED: usize = 32;
+const MAX_ATTACHED: usize = 32;
 /// py-spy knows no other place.
 const PROC: &str = "/proc";
 
@@ -122,7 +122,7 @@ impl PythonReader {
     /// Nothing when it is too late, or could not be read and nobody asked.
     pub fn take(&mut self, wanted: Wanted) -> Option<Stack> {
         let is_asked = wanted.why == StackWhy::Request;
-        let is_late = |at: Mono| !is_asked && at.since(wanted.since) > MOST_LAG;
+        let is_late = |at: Mono| !is_asked && at.since(wanted.since) > MAX_LAG;
         if is_late(now_mono()) {
             return None;
         }
@@ -155,7 +155,7 @@ impl PythonReader {
             .as_ref()
             .map_or_else(|failure| failure.is_moving, |_| true)
         {
-            if self.attached.len() >= MOST_ATTACHED {
+            if self.attached.len() >= MAX_ATTACHED {
                 self.attached.clear();
             }
             self.attached.insert(key, spy);
@@ -166,8 +166,8 @@ impl PythonReader {
             moving,
         } = read.map_err(|failure| failure.why)?;
         threads.sort_by_key(|thread| !thread.is_main);
-        let beyond = threads.len().saturating_sub(MOST_THREADS);
-        threads.truncate(MOST_THREADS);
+        let beyond = threads.len().saturating_sub(MAX_THREADS);
+        threads.truncate(MAX_THREADS);
         Ok(PythonStack {
             process: key,
             at,
@@ -241,10 +241,10 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
         );
     }
     if text.starts_with("Unsupported version of Python") {
-        return Missing::new(Reason::Unsupported, visible(text.as_bytes(), MOST_TEXT));
+        return Missing::new(Reason::Unsupported, visible(text.as_bytes(), MAX_TEXT));
     }
     let text = format!("the Python stack could not be read: {text}");
-    Missing::new(Reason::Unknown, visible(text.as_bytes(), MOST_TEXT))
+    Missing::new(Reason::Unknown, visible(text.as_bytes(), MAX_TEXT))
 }
 
 /// The threads of which two reads agree.
@@ -325,15 +325,15 @@ fn thread(trace: &StackTrace, key: ProcessKey) -> Option<StackThread> {
         return None;
     }
     Some(StackThread {
-        name: visible(name.as_bytes(), MOST_TEXT),
+        name: visible(name.as_bytes(), MAX_TEXT),
         is_main,
-        frames: frames.iter().take(MOST_FRAMES).map(frame).collect(),
+        frames: frames.iter().take(MAX_FRAMES).map(frame).collect(),
     })
 }
 
 fn frame(frame: &py_spy::Frame) -> StackFrame {
     StackFrame {
-        function: visible(frame.name.as_bytes(), MOST_TEXT),
+        function: visible(frame.name.as_bytes(), MAX_TEXT),
         file: path(&frame.filename),
         line: u32::try_from(frame.line).unwrap_or_default(),
     }
@@ -341,12 +341,12 @@ fn frame(frame: &py_spy::Frame) -> StackFrame {
 
 /// A long path loses its beginning: its end tells more.
 fn path(text: &str) -> String {
-    let beyond = text.chars().count().saturating_sub(MOST_TEXT - 1);
+    let beyond = text.chars().count().saturating_sub(MAX_TEXT - 1);
     if beyond == 0 {
-        return visible(text.as_bytes(), MOST_TEXT);
+        return visible(text.as_bytes(), MAX_TEXT);
     }
     let end: String = text.chars().skip(beyond).collect();
-    visible(format!("…{end}").as_bytes(), MOST_TEXT)
+    visible(format!("…{end}").as_bytes(), MAX_TEXT)
 }
 
 #[cfg(test)]

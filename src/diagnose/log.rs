@@ -94,8 +94,8 @@ fn whole_lines(context: &str) -> &str {
 /// How much of the beginning of `next` is the end of `text`: contexts of neighbours share it.
 fn overlap(text: &str, next: &str) -> usize {
     /// Shorter ones are chance.
-    const LEAST: usize = 32;
-    let Some(head) = next.get(..LEAST) else {
+    const MIN_OVERLAP: usize = 32;
+    let Some(head) = next.get(..MIN_OVERLAP) else {
         return 0;
     };
     // The nearest first: the longest overlap begins earliest, and no context is longer than two of them.

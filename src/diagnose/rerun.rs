@@ -9,13 +9,13 @@ const PYTHON: &str = "python ";
 /// What stands for a secret, or for what was cut off.
 const NOT_WHOLE: [&str; 2] = ["***", "…"];
 /// A longer one hides what is to be changed.
-const MOST: usize = 300;
+const MAX_COMMAND: usize = 300;
 
 /// Puts `command` in the place of `python SCRIPT` in each fix. One of a single rank is left alone: by itself it would wait
 /// for the others.
 pub fn with_command(incident: &mut Incident, command: &str) {
     let is_whole = !NOT_WHOLE.iter().any(|mark| command.contains(mark));
-    if !is_whole || command.len() > MOST || command.contains('\n') {
+    if !is_whole || command.len() > MAX_COMMAND || command.contains('\n') {
         return;
     }
     let is_python = command

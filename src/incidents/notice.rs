@@ -22,7 +22,7 @@ use crate::model::text::visible;
 /// How long the command may take.
 pub const NOTICE_LIMIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
-const MOST_SAID: usize = 4 << 10;
+const MAX_SAID: usize = 4 << 10;
 
 /// What became of telling somebody.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl Said {
             match stderr.read(&mut piece) {
                 Ok(0) => self.can_read = false,
                 Ok(n) => {
-                    let room = MOST_SAID.saturating_sub(self.text.len());
+                    let room = MAX_SAID.saturating_sub(self.text.len());
                     self.text.extend_from_slice(&piece[..n.min(room)]);
                     continue;
                 }

@@ -14,7 +14,7 @@ use crate::model::units::UnixMillis;
 const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
 /// Two times for each incident there can be are far less.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -35,7 +35,7 @@ impl State {
     /// The version of a state that is newer than this program; it must not be overwritten.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {
-            let bytes = files::read(&folder.join(NAME), MOST_BYTES)?;
+            let bytes = files::read(&folder.join(NAME), MAX_BYTES)?;
             Ok(serde_json::from_slice(&bytes)?)
         };
         let state = read().unwrap_or_default();

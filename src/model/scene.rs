@@ -16,9 +16,9 @@ use super::stack::PythonStack;
 use super::units::{Bytes, Millis, Mono};
 
 /// Of each process one for each failure is taken: ranks of one job fail together.
-pub const MOST_STACKS: usize = 8;
+pub const MAX_STACKS: usize = 8;
 /// Segments and blocks of a map that is kept whole: some 60 bytes each as JSON.
-pub const MOST_PARTS: u64 = 4_096;
+pub const MAX_PARTS: u64 = 4_096;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -122,7 +122,7 @@ impl Scene {
     /// One of each process: the first is the nearest to its failure.
     pub fn take_stack(&mut self, stack: PythonStack) {
         let is_there = |known: &PythonStack| known.process == stack.process;
-        if self.stacks.len() < MOST_STACKS && !self.stacks.iter().any(is_there) {
+        if self.stacks.len() < MAX_STACKS && !self.stacks.iter().any(is_there) {
             self.stacks.push(stack);
         }
     }
@@ -136,11 +136,11 @@ impl Scene {
 
     /// Within what is kept, whoever made it.
     pub fn cut(&mut self) {
-        self.stacks.truncate(MOST_STACKS);
+        self.stacks.truncate(MAX_STACKS);
         if self
             .map
             .as_ref()
-            .is_some_and(|map| map.segments + map.blocks > MOST_PARTS)
+            .is_some_and(|map| map.segments + map.blocks > MAX_PARTS)
         {
             self.forget_blocks();
         }

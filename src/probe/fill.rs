@@ -11,7 +11,7 @@ use crate::model::probe::{Fill, Latency};
 use crate::model::units::Bytes;
 
 /// Far more pieces than any card gives in powers of two, unless it is filled with dust.
-const MOST_PIECES: usize = 65_536;
+const MAX_PIECES: usize = 65_536;
 
 /// Takes all but `headroom` until `deadline_us`, and gives everything back.
 ///
@@ -61,7 +61,7 @@ fn take(
         };
         // Others may take memory meanwhile: the headroom is theirs at every step.
         while room(device)? >= size && fill.held_bytes.0 + size <= wanted {
-            if device.now_us() >= deadline_us || taken.len() >= MOST_PIECES {
+            if device.now_us() >= deadline_us || taken.len() >= MAX_PIECES {
                 fill.cut_short = true;
                 break;
             }

@@ -47,11 +47,11 @@ pub const FINISH: Duration = Duration::from_secs(2);
 const LATE: i32 = nix::libc::SIGALRM;
 
 /// Longer than any answer: a few dozen bins for each of a handful of policies.
-const MOST_ANSWER: u64 = 256 << 10;
+const MAX_ANSWER: u64 = 256 << 10;
 /// Half of a pipe, so that writing it never waits for a reader.
-const MOST_ASK: usize = 32 << 10;
-const MOST_BINS: usize = 64;
-const MOST_WORDS: usize = 300;
+const MAX_ASK: usize = 32 << 10;
+const MAX_BINS: usize = 64;
+const MAX_WORDS: usize = 300;
 
 /// Asks this binary's own child; returns when the child has ended and everything is given back.
 pub fn probe(ask: &Ask) -> Probe {
@@ -89,11 +89,11 @@ fn told_by(mut command: Command, ask: &Ask, start: Duration) -> Probe {
 
 fn answer(mut command: Command, ask: &Ask, patience: Duration) -> Result<Probe, String> {
     let line = serde_json::to_string(ask).map_err(|error| error.to_string())?;
-    if line.len() >= MOST_ASK {
+    if line.len() >= MAX_ASK {
         return Err(format!(
             "the pattern is too long to hand over: {} KiB, at most {}",
             line.len() >> 10,
-            MOST_ASK >> 10
+            MAX_ASK >> 10
         ));
     }
     let mut child = Ended(
@@ -113,7 +113,7 @@ fn answer(mut command: Command, ask: &Ask, patience: Duration) -> Result<Probe, 
         .name("probe".into())
         .spawn(move || {
             let mut text = Vec::new();
-            let _ = output.take(MOST_ANSWER + 1).read_to_end(&mut text);
+            let _ = output.take(MAX_ANSWER + 1).read_to_end(&mut text);
             let _ = said.send(text);
         })
         .map_err(|error| error.to_string())?;
@@ -123,7 +123,7 @@ fn answer(mut command: Command, ask: &Ask, patience: Duration) -> Result<Probe, 
             patience.as_secs()
         ));
     };
-    if text.len() as u64 > MOST_ANSWER {
+    if text.len() as u64 > MAX_ANSWER {
         return Err("its answer was too long and it was killed".into());
     }
     if text.is_empty() {
@@ -163,8 +163,8 @@ impl Drop for Ended {
 
 /// The child runs code of the driver: its words are shown as any other program's, and its lists are short.
 fn harmless(mut probe: Probe) -> Probe {
-    let clean = |text: &mut String| *text = visible(text.as_bytes(), MOST_WORDS);
-    let bounded = |bins: &mut Vec<Bin>| bins.truncate(MOST_BINS);
+    let clean = |text: &mut String| *text = visible(text.as_bytes(), MAX_WORDS);
+    let bounded = |bins: &mut Vec<Bin>| bins.truncate(MAX_BINS);
     probe.reason.iter_mut().for_each(clean);
     probe.patterns.truncate(8);
     for run in &mut probe.patterns {
@@ -174,7 +174,7 @@ fn harmless(mut probe: Probe) -> Probe {
     }
     if let Some(fill) = &mut probe.driver {
         bounded(&mut fill.histogram);
-        fill.latency.truncate(MOST_BINS);
+        fill.latency.truncate(MAX_BINS);
     }
     probe
 }

@@ -32,7 +32,7 @@ pub struct Pattern {
 }
 
 /// A policy that asks the driver each time has to end within its share of the time limit.
-pub const MOST_REQUESTS: usize = 400;
+pub const MAX_REQUESTS: usize = 400;
 
 /// Pseudo-random numbers, the same ones each time: two probes of one card are to differ by the card alone.
 struct Dice(u64);
@@ -62,7 +62,7 @@ pub fn synthetic(arena: Bytes) -> Pattern {
     let budget = arena.0 / 4 * 3;
     let mut requests = Vec::new();
     let mut live = Live::default();
-    for _ in 0..MOST_REQUESTS {
+    for _ in 0..MAX_REQUESTS {
         let power = 9 + dice.below(powers as usize) as u32;
         let size = (1 << power) + dice.next() % (1 << power);
         let size = rounded(Bytes(size)).0;
@@ -126,7 +126,7 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let total: u64 = blocks.iter().fold(0, |sum, b| sum.saturating_add(b.0));
     // Live blocks come once, ended ones twice: room for both within the bounds.
     let by_bytes = total.div_ceil((arena.0 / 4 * 3).max(1));
-    let by_count = (blocks.len() * 2).div_ceil(MOST_REQUESTS);
+    let by_count = (blocks.len() * 2).div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes)
         .unwrap_or(usize::MAX)
         .max(by_count)
@@ -273,7 +273,7 @@ fn unseen(lives: &mut Vec<Life>, map: &PoolMap, since: u64, until: u64) {
     }
     let mut dice = Dice(0xD1B5_4A32_D192_ED03);
     // No more than are kept: each stands for so many.
-    let stands_for = number.div_ceil(MOST_REQUESTS);
+    let stands_for = number.div_ceil(MAX_REQUESTS);
     for begin in (since..until).step_by(stands_for) {
         let lives_for = 1 + dice.below(number.min(24 * stands_for));
         lives.push(Life {
@@ -290,7 +290,7 @@ fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
     lives.retain(|life| life.size > 0 && life.size <= arena.0 / 2);
     lives.sort_by_key(|life| life.begin);
     let by_bytes = most_alive(&lives).div_ceil((arena.0 / 4 * 3).max(1));
-    let by_count = lives.len().div_ceil(MOST_REQUESTS);
+    let by_count = lives.len().div_ceil(MAX_REQUESTS);
     let every = usize::try_from(by_bytes).unwrap_or(usize::MAX);
     let every = every.max(by_count).max(1);
     let kept: Vec<Life> = lives.into_iter().step_by(every).collect();

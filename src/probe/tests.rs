@@ -70,7 +70,7 @@ fn what_a_child_says_is_harmless_and_about_the_card_that_was_asked_for() {
     let fill = told(&format!("echo '{line}'"), LONG)
         .driver
         .expect("a fill");
-    assert_eq!(fill.histogram.len(), MOST_BINS);
+    assert_eq!(fill.histogram.len(), MAX_BINS);
 }
 
 /// A card of so many bytes; nothing on it is ever scattered.
@@ -294,7 +294,7 @@ fn a_pattern_of_a_process_has_its_sizes_and_fits() {
         ..PoolMap::default()
     };
     let pattern = of_map(&map, "PID 1", Bytes::gib(1));
-    assert!(pattern.requests.len() <= pattern::MOST_REQUESTS);
+    assert!(pattern.requests.len() <= pattern::MAX_REQUESTS);
     assert!(pattern.requests.len() > 100);
     let live = pattern.requests.iter().filter(|wanted| wanted.1 == 0);
     assert!(live.clone().all(|wanted| wanted.0 == MIB - 100));
@@ -307,7 +307,7 @@ fn a_pattern_of_a_process_has_its_sizes_and_fits() {
         pattern,
         ..Ask::default()
     };
-    assert!(serde_json::to_string(&ask).expect("JSON").len() < MOST_ASK);
+    assert!(serde_json::to_string(&ask).expect("JSON").len() < MAX_ASK);
     assert_eq!(of_map(&PoolMap::default(), "", Bytes::gib(1)).requests, []);
 }
 
@@ -352,7 +352,7 @@ fn a_history_gives_each_request_its_size_and_life() {
         .ops
         .extend((10..2_000).flat_map(|n| [alloc(n, 1), Op::Free { block: n }]));
     let many = lives(&trace, Bytes::gib(1));
-    assert!(many.len() <= pattern::MOST_REQUESTS && many.len() > 300);
+    assert!(many.len() <= pattern::MAX_REQUESTS && many.len() > 300);
     assert!(
         many.iter()
             .filter(|(mib, _)| *mib == 1)
@@ -425,7 +425,7 @@ fn several_maps_tell_who_came_and_who_went_between_them() {
 fn what_a_busy_process_did_unseen_is_bounded() {
     let maps = [seen(0, &[(0, 4)]), seen(1 << 40, &[(0, 4)])];
     let found = of_maps(&maps, "PID 1", Bytes::gib(1)).expect("something happened");
-    assert!(found.requests.len() > 100 && found.requests.len() <= pattern::MOST_REQUESTS);
+    assert!(found.requests.len() > 100 && found.requests.len() <= pattern::MAX_REQUESTS);
 }
 
 #[test]

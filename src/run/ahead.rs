@@ -16,7 +16,7 @@ use super::raw;
 use super::terminal::Terminal;
 
 /// As much as a terminal keeps.
-const MOST: u64 = 4096;
+const MAX_INPUT: u64 = 4096;
 
 /// Puts what the pty still holds, and then `newer`, into the terminal's input.
 pub(super) fn put_back(master: &PtyMaster, newer: &[u8], terminal: &Terminal) {
@@ -37,7 +37,7 @@ fn unread(master: &PtyMaster) -> io::Result<Vec<u8>> {
     tcsetattr(&slave, SetArg::TCSANOW, &modes)?;
     let mut bytes = Vec::new();
     // It ends with that there is no more at the moment.
-    let _ = slave.by_ref().take(MOST).read_to_end(&mut bytes);
+    let _ = slave.by_ref().take(MAX_INPUT).read_to_end(&mut bytes);
     Ok(bytes)
 }
 

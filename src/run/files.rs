@@ -12,7 +12,7 @@ use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
 /// What is read of one at most, from its end: a failure is told there, and nobody wants to wait for more.
-const MOST: u64 = 256 << 20;
+const MAX_READ: u64 = 256 << 20;
 const PIECE: usize = 1 << 20;
 
 /// Where a file ended before the command began.
@@ -66,10 +66,10 @@ impl Mark {
         let end = file.metadata().ok()?.len();
         // It may have been emptied and begun anew.
         let from = if self.from > end { 0 } else { self.from };
-        file.seek(SeekFrom::Start(from.max(end.saturating_sub(MOST))))
+        file.seek(SeekFrom::Start(from.max(end.saturating_sub(MAX_READ))))
             .ok()?;
         let mut log = LogReader::new(catalogue, &self.name);
-        let mut rest = file.take(MOST);
+        let mut rest = file.take(MAX_READ);
         let mut piece = vec![0; PIECE];
         while let Ok(n @ 1..) = rest.read(&mut piece) {
             log.push(&piece[..n]);

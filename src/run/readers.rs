@@ -10,8 +10,8 @@ use nix::libc::{O_ACCMODE, O_WRONLY};
 use nix::sys::stat::{fstat, makedev};
 
 /// More processes of one command, and more open files of one, than are looked at.
-const MOST: usize = 64;
-const MOST_FILES: usize = 1024;
+const MAX_PROCESSES: usize = 64;
+const MAX_FILES: usize = 1024;
 
 /// Whether the process or one that it started could read `terminal`. What may not be looked into could not.
 pub(super) fn has_reader(pid: u32, terminal: impl AsFd) -> bool {
@@ -28,14 +28,14 @@ pub(super) fn has_reader(pid: u32, terminal: impl AsFd) -> bool {
         }
         next += 1;
         family.extend(children(&process));
-        family.truncate(MOST);
+        family.truncate(MAX_PROCESSES);
     }
     false
 }
 
 fn reads(process: &Path, wanted: [u64; 2]) -> bool {
     let files = fs::read_dir(process.join("fd")).into_iter().flatten();
-    let mut files = files.flatten().take(MOST_FILES);
+    let mut files = files.flatten().take(MAX_FILES);
     files.any(|file| {
         let is_it = fs::metadata(file.path()).is_ok_and(|file| wanted.contains(&file.rdev()));
         is_it && !is_only_written(&process.join("fdinfo").join(file.file_name()))
@@ -55,7 +55,7 @@ fn children(process: &Path) -> Vec<u32> {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten();
     let lists = threads
         .flatten()
-        .take(MOST)
+        .take(MAX_PROCESSES)
         .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let all: Vec<u32> = lists
         .flat_map(|list| {

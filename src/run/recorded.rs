@@ -17,7 +17,7 @@ use crate::redact;
 /// A longer command line is cut; the end of one is rarely what tells.
 const MAX_COMMAND: usize = 4096;
 /// Text of all logs together.
-const MOST_EXCERPT: usize = 256 << 10;
+const MAX_EXCERPT: usize = 256 << 10;
 
 /// Who failed, when, and what it had said.
 pub(super) struct Failed<'a> {
@@ -60,7 +60,7 @@ pub(super) fn command_line(command: &CommandLine) -> String {
 }
 
 fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
-    let texts = logs.iter().map(|log| log.excerpt(MOST_EXCERPT, harmless));
+    let texts = logs.iter().map(|log| log.excerpt(MAX_EXCERPT, harmless));
     let text = texts.collect::<Vec<String>>().join("\n");
     let text = text.trim();
     (!text.is_empty()).then(|| Excerpt {
@@ -73,7 +73,7 @@ fn excerpt(logs: &[LogFindings]) -> Option<Excerpt> {
 fn harmless(piece: &str) -> String {
     let text = redact::text(piece.as_bytes());
     let lines = text.split(|byte| *byte == b'\n');
-    let lines: Vec<String> = lines.map(|line| visible(line, MOST_EXCERPT)).collect();
+    let lines: Vec<String> = lines.map(|line| visible(line, MAX_EXCERPT)).collect();
     lines.join("\n")
 }
 

@@ -12,7 +12,7 @@ use super::raw;
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 
 /// What is kept unread.
-const MOST: usize = 4 << 20;
+const MAX_UNREAD: usize = 4 << 20;
 /// From here on it is read while the command runs.
 const WORTH_READING: usize = 256 << 10;
 /// How incidents name it.
@@ -50,7 +50,7 @@ impl Tape {
             return;
         }
         let mut state = self.shared.lock();
-        let surplus = (state.unread.len() + piece.len()).saturating_sub(MOST);
+        let surplus = (state.unread.len() + piece.len()).saturating_sub(MAX_UNREAD);
         if surplus > 0 {
             state.unread.drain(..surplus);
             state.lost = true;
@@ -137,7 +137,7 @@ mod tests {
             shared: Arc::default(),
         };
         let mut state = tape.shared.lock();
-        state.unread.extend(vec![b'.'; MOST]);
+        state.unread.extend(vec![b'.'; MAX_UNREAD]);
         drop(state);
         let mut tape = tape;
         tape.push(format!("\n{OOM}").as_bytes());

@@ -6,7 +6,7 @@ use super::error::{Result, SnapshotError};
 
 const PIECE: usize = 1 << 20;
 /// One text or number that is longer is none of a snapshot's; the longest there are hold a compiled graph.
-const MOST_AT_ONCE: usize = 64 << 20;
+const MAX_AT_ONCE: usize = 64 << 20;
 
 pub struct Input<R> {
     reader: R,
@@ -92,8 +92,8 @@ impl<R: Read> Input<R> {
         if self.end - self.at >= count {
             return Ok(());
         }
-        if count > MOST_AT_ONCE {
-            let what = format!("a value of more than {} MiB", MOST_AT_ONCE >> 20);
+        if count > MAX_AT_ONCE {
+            let what = format!("a value of more than {} MiB", MAX_AT_ONCE >> 20);
             let at = self.offset();
             return Err(SnapshotError::TooMuch { at, what });
         }
@@ -104,7 +104,7 @@ impl<R: Read> Input<R> {
         while self.end < count {
             if self.end == self.buffer.len() {
                 // In steps: a length that is claimed is not yet a length that is there.
-                let more = self.buffer.len().min(MOST_AT_ONCE);
+                let more = self.buffer.len().min(MAX_AT_ONCE);
                 self.buffer.resize(self.buffer.len() + more, 0);
             }
             match self.reader.read(&mut self.buffer[self.end..]) {

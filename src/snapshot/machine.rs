@@ -15,13 +15,13 @@ use super::store::{Object, ObjectId, Store, Value};
 use super::text::TextId;
 
 /// Values that wait for their container. Picklers hand over a thousand at a time for each level.
-const MOST_WAITING: usize = 1 << 22;
+const MAX_WAITING: usize = 1 << 22;
 /// Python itself ends at a thousand.
-const MOST_LEVELS: usize = 10_000;
+const MAX_LEVELS: usize = 10_000;
 /// Objects and texts that are kept to be used again.
-const MOST_KEPT: usize = 100_000_000;
+const MAX_KEPT: usize = 100_000_000;
 /// No pickler keeps numbers.
-const MOST_OTHERS: usize = 1 << 20;
+const MAX_OTHERS: usize = 1 << 20;
 /// The newest protocol, of Python 3.8.
 const NEWEST: u8 = 5;
 
@@ -258,7 +258,7 @@ impl<R: Read> Machine<R> {
 
     #[inline]
     fn push(&mut self, value: Value) -> Result<()> {
-        if self.stack.len() >= MOST_WAITING {
+        if self.stack.len() >= MAX_WAITING {
             return Err(self.too_much("too many values that belong to nothing yet"));
         }
         self.stack.push(value);
@@ -304,7 +304,7 @@ impl<R: Read> Machine<R> {
     }
 
     fn mark(&mut self) -> Result<()> {
-        if self.marks.len() >= MOST_LEVELS {
+        if self.marks.len() >= MAX_LEVELS {
             return Err(self.too_much("more than 10000 levels in each other"));
         }
         self.marks.push(self.stack.len());
@@ -434,14 +434,14 @@ impl<R: Read> Machine<R> {
         let kept = match self.top()? {
             Value::Text(id) => Kept::Text(id),
             Value::Object(id) => Kept::Object(id),
-            other if self.others.len() < MOST_OTHERS => {
+            other if self.others.len() < MAX_OTHERS => {
                 self.others.push(other);
                 Kept::Other(u32::try_from(self.others.len() - 1).unwrap_or(u32::MAX))
             }
             _ => return Err(self.too_much("more than a million numbers kept")),
         };
         let count = self.memo.len();
-        if count + self.sparse.len() > MOST_KEPT {
+        if count + self.sparse.len() > MAX_KEPT {
             return Err(self.too_much("more than 100 million kept values"));
         }
         match usize::try_from(key) {

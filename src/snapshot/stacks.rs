@@ -4,7 +4,7 @@ use super::record::StackId;
 use crate::model::stack::StackFrame;
 
 /// Frames of one's own that are named in a line.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Stacks {
@@ -43,7 +43,7 @@ impl Stacks {
     /// most; nothing where no stack was recorded.
     pub fn words(&self, stack: StackId) -> String {
         let users = self.frames(stack).filter(|frame| frame.is_users());
-        let users: Vec<String> = users.take(MOST_NAMED).map(ToString::to_string).collect();
+        let users: Vec<String> = users.take(MAX_NAMED).map(ToString::to_string).collect();
         if users.is_empty() {
             return self
                 .place(stack)

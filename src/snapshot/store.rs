@@ -11,9 +11,9 @@ use crate::allocator::trace::PoolId;
 use crate::model::pool::BlockState;
 
 /// Objects of all kinds; ten million events are twenty million of them.
-const MOST_OBJECTS: usize = 80_000_000;
+const MAX_OBJECTS: usize = 80_000_000;
 /// Bytes of lists and dictionaries that are no records.
-const MOST_HELD: usize = 2 << 30;
+const MAX_HELD: usize = 2 << 30;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
@@ -113,7 +113,7 @@ impl Store {
     /// None when there are too many.
     #[inline]
     pub fn add(&mut self, object: Object) -> Option<Value> {
-        if self.objects.len() >= MOST_OBJECTS {
+        if self.objects.len() >= MAX_OBJECTS {
             return None;
         }
         let id = number(self.objects.len());
@@ -235,7 +235,7 @@ impl Store {
 
     fn hold(&mut self, bytes: usize) -> Result<(), Fault> {
         self.held += bytes;
-        match self.held > MOST_HELD {
+        match self.held > MAX_HELD {
             true => Err("its lists and dictionaries take more than 2 GiB".into()),
             false => Ok(()),
         }
@@ -532,7 +532,7 @@ impl Run {
     }
 }
 
-/// There are fewer of anything than [`MOST_OBJECTS`].
+/// There are fewer of anything than [`MAX_OBJECTS`].
 #[inline]
 fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)

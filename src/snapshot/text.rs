@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub type TextId = u32;
 
 /// Bytes of all texts together; the largest snapshots have a few million of them.
-const MOST_BYTES: usize = 512 << 20;
+const MAX_BYTES: usize = 512 << 20;
 
 macro_rules! known {
     ($($name:ident = $text:literal,)*) => {
@@ -92,7 +92,7 @@ impl Texts {
         // With what the tables need for it.
         self.bytes += text.len() + 64;
         let id = TextId::try_from(self.texts.len()).ok()?;
-        if self.bytes > MOST_BYTES {
+        if self.bytes > MAX_BYTES {
             return None;
         }
         let text: Arc<[u8]> = text.into();

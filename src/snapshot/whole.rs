@@ -18,10 +18,10 @@ use crate::model::text::visible;
 use crate::model::units::Bytes;
 
 /// No host has more.
-const MOST_DEVICES: usize = 256;
+const MAX_DEVICES: usize = 256;
 /// Names of files and functions, those of C++ above all.
-const MOST_TEXT: usize = 500;
-const MOST_SETTINGS: usize = 64;
+const MAX_TEXT: usize = 500;
+const MAX_SETTINGS: usize = 64;
 
 pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
     let (segments, traces, settings) = parts(&store, root)?;
@@ -30,7 +30,7 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
     let mut left = Uses(store.blocks.len());
     for at in segments {
         let record = std::mem::take(&mut store.segments[at as usize]);
-        if devices.len() >= MOST_DEVICES && !devices.contains_key(&record.device) {
+        if devices.len() >= MAX_DEVICES && !devices.contains_key(&record.device) {
             return Err(no_snapshot("one of more than 256 devices"));
         }
         let blocks = blocks_of(&store.blocks, &record, &mut left)?;
@@ -191,7 +191,7 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Stretche
     let Some(runs) = traces.and_then(|traces| store.runs(traces)) else {
         return Ok(Vec::new());
     };
-    if runs.len() > MOST_DEVICES {
+    if runs.len() > MAX_DEVICES {
         return Err(no_snapshot("one of more than 256 devices"));
     }
     let (mut found, mut left) = (Vec::new(), Uses(store.events.len()));
@@ -222,7 +222,7 @@ fn trace_runs(store: &Store, traces: Option<Value>) -> Result<Vec<(u32, Stretche
 
 fn settings_of(store: &Store, settings: Option<Value>) -> Vec<(String, Setting)> {
     let pairs = settings.and_then(|settings| store.pairs_of(settings));
-    let pairs = pairs.unwrap_or_default().iter().take(MOST_SETTINGS);
+    let pairs = pairs.unwrap_or_default().iter().take(MAX_SETTINGS);
     let known = pairs.filter_map(|&(key, value)| {
         let setting = match value {
             Value::Text(text) => Setting::Text(shown(store, text)),
@@ -239,7 +239,7 @@ fn settings_of(store: &Store, settings: Option<Value>) -> Vec<(String, Setting)>
 }
 
 fn table(store: &Store, pairs: &[(Value, Value)]) -> Vec<(String, f64)> {
-    let pairs = pairs.iter().take(MOST_SETTINGS);
+    let pairs = pairs.iter().take(MAX_SETTINGS);
     pairs
         .filter_map(|&(key, value)| Some((name(store, key)?, number(value)?)))
         .collect()
@@ -264,7 +264,7 @@ fn number(value: Value) -> Option<f64> {
 }
 
 fn shown(store: &Store, text: TextId) -> String {
-    visible(store.texts.get(text), MOST_TEXT)
+    visible(store.texts.get(text), MAX_TEXT)
 }
 
 fn stacks(store: &mut Store) -> Stacks {

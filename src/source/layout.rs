@@ -39,15 +39,15 @@ pub const MINUTE: Millis = Millis(60_000);
 /// The window of a minute: 16 MiB, which is what a decoder of it holds.
 pub const WINDOW_LOG: u32 = 24;
 /// A minute is closed early once it holds this many bytes of JSON, so that a reader can bound what one may be.
-pub const MOST_MINUTE_BYTES: u64 = 64 << 20;
+pub const MAX_MINUTE_BYTES: u64 = 64 << 20;
 /// No line is longer: a reader gives a minute up there instead of filling memory.
-pub const MOST_LINE_BYTES: u64 = 32 << 20;
+pub const MAX_LINE_BYTES: u64 = 32 << 20;
 /// No note is longer, packed or unpacked.
-pub const MOST_NOTE_BYTES: u64 = 8 << 20;
+pub const MAX_NOTE_BYTES: u64 = 8 << 20;
 /// So much of a note may be events.
-pub const MOST_NOTE_EVENT_BYTES: u64 = 4 << 20;
+pub const MAX_NOTE_EVENT_BYTES: u64 = 4 << 20;
 /// A year of minutes.
-pub const MOST_INDEX_BYTES: u64 = 64 << 20;
+pub const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 /// Where a minute is and what it covers. `bytes` counts the zstd frame alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::model::pool::{PoolMap, Segment};
 use crate::model::process::ProcessKey;
 
 /// Segments and blocks of one map. A program with a hundred thousand has other troubles.
-const MOST_PARTS: usize = 1 << 18;
+const MAX_PARTS: usize = 1 << 18;
 
 /// A map that was not looked into yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct MapLine(Box<RawValue>);
 /// Why a line holds no map that can be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum MapLineError {
-    #[error("the map has more than {MOST_PARTS} segments and blocks")]
+    #[error("the map has more than {MAX_PARTS} segments and blocks")]
     TooMany,
     #[error("the map does not read: {0}")]
     Json(#[from] serde_json::Error),
@@ -73,7 +73,7 @@ impl MapLine {
     pub fn read(&self) -> Result<PoolMap, MapLineError> {
         let text = self.0.get();
         // Each part begins with a bracket, so their number bounds what reading can take.
-        if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MOST_PARTS {
+        if memchr2_iter(b'{', b'[', text.as_bytes()).count() > MAX_PARTS {
             return Err(MapLineError::TooMany);
         }
         let mut map: PoolMap = serde_json::from_str(text)?;
@@ -196,7 +196,7 @@ mod tests {
         }
         assert!(matches!(segments("7"), Err(MapLineError::Json(_))));
         for part in ["{},", "[],"] {
-            let many = part.repeat(MOST_PARTS) + "{}";
+            let many = part.repeat(MAX_PARTS) + "{}";
             assert!(matches!(segments(&many), Err(MapLineError::TooMany)));
         }
     }

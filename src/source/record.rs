@@ -23,8 +23,8 @@ use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
 use super::layout::{
-    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MINUTE, MOST_MINUTE_BYTES,
-    MOST_NOTE_EVENT_BYTES, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
+    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_MINUTE_BYTES,
+    MAX_NOTE_EVENT_BYTES, MINUTE, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
     skippable_header,
 };
 use super::map_line::MapLine;
@@ -339,7 +339,7 @@ impl Open {
 
     fn remember(&mut self, event: &Event, bytes: u64) {
         self.event_bytes += bytes;
-        if self.event_bytes <= MOST_NOTE_EVENT_BYTES {
+        if self.event_bytes <= MAX_NOTE_EVENT_BYTES {
             self.events.push(event.clone());
         }
     }
@@ -347,7 +347,7 @@ impl Open {
     /// Also when the clock went back, which a boot clock does only when another boot's frames follow.
     fn is_over(&self, now: Mono) -> bool {
         let start = self.at.start;
-        now < start || now.since(start) >= MINUTE || self.raw_bytes > MOST_MINUTE_BYTES
+        now < start || now.since(start) >= MINUTE || self.raw_bytes > MAX_MINUTE_BYTES
     }
 }
 

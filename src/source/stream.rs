@@ -12,12 +12,12 @@ use tokio::sync::Notify;
 use super::{Request, Update};
 
 /// More than a minute of frames at one a second: what a seek sends at once.
-const MOST_FRAMES: usize = 128;
+const MAX_FRAMES: usize = 128;
 
 /// Stacks that nobody takes: of a program whose allocations fail for hours there is one a second.
-const MOST_STACKS: usize = 64;
+const MAX_STACKS: usize = 64;
 /// Maps of failed allocations that nobody takes; the first tell most, but those behind are of other failures.
-const MOST_FAILURE_MAPS: usize = 8;
+const MAX_FAILURE_MAPS: usize = 8;
 
 #[derive(Debug)]
 struct Queue {
@@ -32,7 +32,7 @@ impl Default for Queue {
         Self {
             updates: VecDeque::new(),
             frames: 0,
-            most_frames: MOST_FRAMES,
+            most_frames: MAX_FRAMES,
             closed: false,
         }
     }
@@ -110,10 +110,10 @@ impl Feed {
         }
         match update {
             Update::Stacks(..) => {
-                queue.make_room(|u| matches!(u, Update::Stacks(..)), MOST_STACKS);
+                queue.make_room(|u| matches!(u, Update::Stacks(..)), MAX_STACKS);
             }
             Update::FailureMap(_) => {
-                queue.make_room(|u| matches!(u, Update::FailureMap(_)), MOST_FAILURE_MAPS);
+                queue.make_room(|u| matches!(u, Update::FailureMap(_)), MAX_FAILURE_MAPS);
             }
             _ => {}
         }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(events, 1_000);
         assert_eq!(
             frames,
-            (1_000 - MOST_FRAMES as u64..1_000).collect::<Vec<_>>()
+            (1_000 - MAX_FRAMES as u64..1_000).collect::<Vec<_>>()
         );
     }
 

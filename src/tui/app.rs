@@ -42,13 +42,13 @@ use crate::source::{Position, Update};
 use crate::watch::Found;
 
 /// Rows of ended processes that are kept, for a day; beyond it those go that are worth least.
-const MOST_ENDED: usize = 100;
+const MAX_ENDED: usize = 100;
 
 /// The samples of a pool that is read no more go after this long.
 const WATCH_KEPT: Millis = Millis(60_000);
 
 /// Python stacks that are kept; older ones go.
-const MOST_STACKS: usize = 100;
+const MAX_STACKS: usize = 100;
 
 type TakenStack = Arc<Result<PythonStack, Missing>>;
 
@@ -313,7 +313,7 @@ impl App {
         self.stacks
             .retain(|(key, old)| *key != process || why(old) != why(&stack));
         self.stacks.insert(0, (process, stack));
-        self.stacks.truncate(MOST_STACKS);
+        self.stacks.truncate(MAX_STACKS);
     }
 
     /// The Python stacks of a process, the newest first.
@@ -409,7 +409,7 @@ impl App {
             let peak = ended.exit.peak_vram.get().unwrap_or_default();
             worth(peak, now.since(ended.mono))
         };
-        while self.ended.len() > MOST_ENDED {
+        while self.ended.len() > MAX_ENDED {
             let least = (0..self.ended.len())
                 .min_by(|a, b| worth_of(&self.ended[*a]).total_cmp(&worth_of(&self.ended[*b])));
             least.map(|at| self.ended.remove(at));

@@ -10,12 +10,15 @@ use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 
 /// Twice the largest that the screens are made for, and more rows than the smallest letters give.
-const MOST: Size = Size::new(800, 300);
+const MAX_SIZE: Size = Size::new(800, 300);
 
 pub struct Bounded<B>(pub B);
 
 fn bounded(size: Size) -> Size {
-    Size::new(size.width.min(MOST.width), size.height.min(MOST.height))
+    Size::new(
+        size.width.min(MAX_SIZE.width),
+        size.height.min(MAX_SIZE.height),
+    )
 }
 
 impl<B: Backend<Error = io::Error>> Backend for Bounded<B> {

@@ -10,8 +10,8 @@ use super::tmux;
 use crate::model::text::visible;
 
 /// Enough for any command line; xterm takes no more than some 70 KB, others less.
-const MOST_BYTES: usize = 8 << 10;
-const MOST_LINE: usize = 4096;
+const MAX_BYTES: usize = 8 << 10;
+const MAX_LINE: usize = 4096;
 
 /// What a key copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +28,9 @@ impl Copied {
         let mut what = what.into();
         let mut kept = String::new();
         for line in text.trim_end().split('\n') {
-            let line = visible(line.trim_end().as_bytes(), MOST_LINE);
+            let line = visible(line.trim_end().as_bytes(), MAX_LINE);
             let gap = usize::from(!kept.is_empty());
-            if kept.len() + gap + line.len() > MOST_BYTES {
+            if kept.len() + gap + line.len() > MAX_BYTES {
                 what.push_str(", cut: only the beginning");
                 break;
             }
@@ -109,9 +109,9 @@ mod tests {
         let copied = Copied::new("it", "a\x1b[31m\n  b \r\n\x07c\n\n");
         assert_eq!(copied.text, "a^[[31m\n  b\n^Gc");
         let long = Copied::new("it", &"x".repeat(100_000)).text;
-        assert_eq!(long.chars().count(), MOST_LINE);
+        assert_eq!(long.chars().count(), MAX_LINE);
         let many = Copied::new("it", &"line\n".repeat(100_000));
-        assert!(many.text.len() <= MOST_BYTES && many.text.ends_with("line"));
+        assert!(many.text.len() <= MAX_BYTES && many.text.ends_with("line"));
         assert_eq!(many.what, "it, cut: only the beginning");
     }
 }

@@ -19,7 +19,7 @@ use super::widgets::cells::{put, put_right, wrap_words};
 use super::widgets::scroll::Scroll;
 
 /// Nobody looks for more.
-const MOST_TYPED: usize = 60;
+const MAX_TYPED: usize = 60;
 
 #[derive(Debug, Default)]
 pub struct Help {
@@ -44,7 +44,7 @@ impl Help {
                 self.typing = false;
                 return false;
             }
-            KeyCode::Char(_) if self.search.value().chars().count() >= MOST_TYPED => {}
+            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_TYPED => {}
             _ => {
                 self.search.handle_event(&TerminalEvent::Key(key));
                 self.scroll = Scroll::default();

@@ -30,7 +30,7 @@ pub struct Known {
 
 /// Incidents that are known although no store holds them, of one host and of the list of hosts: some ten kilobytes each. A store
 /// has a bound of its own.
-const MOST_UNSTORED: usize = 64;
+const MAX_UNSTORED: usize = 64;
 
 /// Two slots: in come the incidents of the store, as they are now, each time they change; out go the names of those that
 /// were opened.
@@ -251,7 +251,7 @@ impl Incidents {
                 .zip(&self.list)
                 .filter(|(_, known)| known.incident.uid.is_none())
         };
-        if unstored().count() > MOST_UNSTORED {
+        if unstored().count() > MAX_UNSTORED {
             let oldest = unstored().min_by_key(|(at, known)| (!known.is_read, *at));
             let at: Option<usize> = oldest.map(|(at, _)| at);
             at.map(|at| self.list.remove(at));
@@ -444,15 +444,11 @@ mod tests {
                 incidents.open(&opened);
             }
         }
-        assert_eq!(incidents.newest_first().count(), MOST_UNSTORED);
-        assert_eq!(
-            incidents.unread(),
-            MOST_UNSTORED,
-            "what was read went first"
-        );
+        assert_eq!(incidents.newest_first().count(), MAX_UNSTORED);
+        assert_eq!(incidents.unread(), MAX_UNSTORED, "what was read went first");
         let first = |known: &Known| known.key.as_ref().map(|key| key.first.0);
         let kept: Vec<_> = incidents.newest_first().filter_map(first).collect();
-        assert_eq!((kept[0], kept[MOST_UNSTORED - 1]), (199, 135));
+        assert_eq!((kept[0], kept[MAX_UNSTORED - 1]), (199, 135));
     }
 
     #[test]

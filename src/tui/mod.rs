@@ -69,7 +69,7 @@ use crate::model::document::Document;
 use crate::source::stream::Source;
 
 /// No eye sees more than 60 frames a second, and a slow link should not have to carry them.
-const LEAST_PAUSE: Duration = Duration::from_millis(16);
+const MIN_PAUSE: Duration = Duration::from_millis(16);
 /// After a key the screen follows sooner: only a key held down or pasted text comes faster than this.
 const KEY_PAUSE: Duration = Duration::from_millis(4);
 
@@ -158,8 +158,8 @@ async fn run_seats(
     let mut terminal = Terminal::enter(has_mouse)?;
     let mut keys = Some(EventStream::new());
     let mut errands = Errands::default();
-    let mut last_draw = Instant::now() - LEAST_PAUSE;
-    let (mut pause, mut dirty) = (LEAST_PAUSE, true);
+    let mut last_draw = Instant::now() - MIN_PAUSE;
+    let (mut pause, mut dirty) = (MIN_PAUSE, true);
     let mut desk_open = true;
     let Desk {
         mut incoming,
@@ -187,7 +187,7 @@ async fn run_seats(
                 if drawn.is_err() {
                     return Ok(Left::TerminalGone);
                 }
-                (last_draw, pause, dirty) = (Instant::now(), LEAST_PAUSE, false);
+                (last_draw, pause, dirty) = (Instant::now(), MIN_PAUSE, false);
                 #[cfg(debug_assertions)]
                 panic_where_a_test_wants_it();
             }

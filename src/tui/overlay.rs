@@ -388,7 +388,7 @@ pub fn draw_typed(label: &str, input: &Input, line: Rect, app: &App, buffer: &mu
 }
 
 /// Longer than any path that the kernel takes.
-const MOST_PATH: usize = 4_096;
+const MAX_PATH: usize = 4_096;
 
 fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> After {
     let path: String = input.value().trim().into();
@@ -396,7 +396,7 @@ fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> After {
         KeyCode::Esc => return After::Closed,
         _ if is_enter(key) && path.is_empty() => return After::Closed,
         _ if is_enter(key) => return After::Asks(Request::Watch { process, path }),
-        KeyCode::Char(c) if c.is_control() || input.value().len() >= MOST_PATH => {}
+        KeyCode::Char(c) if c.is_control() || input.value().len() >= MAX_PATH => {}
         _ => {
             input.handle_event(&TerminalEvent::Key(key));
         }

@@ -7,7 +7,7 @@ use crate::model::probe::{Probe, Wish};
 use crate::model::units::GpuUuid;
 
 /// Of one card; older ones go. As many as a wide terminal shows beside each other.
-const MOST: usize = 200;
+const MAX_PROBES: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct Probes {
@@ -34,7 +34,7 @@ impl Probes {
     pub fn take(&mut self, probe: Arc<Probe>) {
         let card = self.cards.entry(probe.gpu.clone()).or_default();
         card.under_way = false;
-        if card.done.len() >= MOST {
+        if card.done.len() >= MAX_PROBES {
             card.done.pop_front();
         }
         card.done.push_back(probe);
@@ -74,7 +74,7 @@ mod tests {
             ..Wish::default()
         });
         assert!(probes.is_under_way(&gpu));
-        for n in 0..MOST as u64 + 5 {
+        for n in 0..MAX_PROBES as u64 + 5 {
             probes.take(Arc::new(Probe {
                 gpu: gpu.clone(),
                 headroom_bytes: Bytes(n),
@@ -82,8 +82,8 @@ mod tests {
             }));
         }
         assert!(!probes.is_under_way(&gpu));
-        assert_eq!(probes.of(&gpu).count(), MOST);
+        assert_eq!(probes.of(&gpu).count(), MAX_PROBES);
         let newest = probes.of(&gpu).next().map(|probe| probe.headroom_bytes.0);
-        assert_eq!(newest, Some(MOST as u64 + 4));
+        assert_eq!(newest, Some(MAX_PROBES as u64 + 4));
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::model::text::visible;
 
 /// The same moment may be written of several screens.
-const MOST_SAME: u32 = 99;
+const MAX_SAME: u32 = 99;
 
 /// `gputop-node17-20261120-120431`, of the host's name, whatever that is, and a date.
 pub fn stem(host: &str, date: &str) -> String {
@@ -33,7 +33,7 @@ pub fn stem(host: &str, date: &str) -> String {
 
 /// Writes the file and returns what to tell the user: the file's name, or why there is none.
 pub fn write(directory: &Path, stem: &str, text: &str) -> String {
-    for again in 1..=MOST_SAME {
+    for again in 1..=MAX_SAME {
         let name = match again {
             1 => format!("{stem}.json"),
             again => format!("{stem}-{again}.json"),
@@ -45,7 +45,7 @@ pub fn write(directory: &Path, stem: &str, text: &str) -> String {
         };
     }
     format!(
-        "not written: {stem}.json and {MOST_SAME} more of its name are there already; move them away"
+        "not written: {stem}.json and {MAX_SAME} more of its name are there already; move them away"
     )
 }
 

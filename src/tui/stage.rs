@@ -22,15 +22,15 @@ use crate::source::{Request, Update};
 use crate::watch::{self, Found, Keep};
 
 /// What waits between the hosts and the screen; beyond it a source drops frames by itself.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// So many hosts have their past kept beyond an outline: of more, those that were opened last. Of those it is the last that has
 /// it whole, so that a day of looking around costs no more than twice a day of looking at one.
-const MOST_OPENED: usize = 4;
+const MAX_OPENED: usize = 4;
 
 /// Of a host among many so many frames wait for the screen, and for who judges them. One takes a tenth of a mebibyte: where a
 /// client that has no time kept them all, it would soon have no room either.
-const MOST_OF_MANY: usize = 2;
+const MAX_OF_MANY: usize = 2;
 
 /// A host to watch.
 pub struct Host {
@@ -121,7 +121,7 @@ pub(super) struct Stage {
 impl Stage {
     /// Listens to all hosts from now on. `lead` is the seat that is no host: the list of them, or what needs none.
     pub(super) fn open(lead: Option<Seat>, hosts: Vec<Host>, keep: Option<&Keep>) -> Self {
-        let (arrived, arrivals) = mpsc::channel(MOST_WAITING);
+        let (arrived, arrivals) = mpsc::channel(MAX_WAITING);
         let mut seats = Vec::from_iter(lead);
         let first = seats.len();
         for seat in &mut seats {
@@ -135,7 +135,7 @@ impl Stage {
             });
             tokio::spawn(listen(source, Watch::none(), 0, arrived.clone(), minutes));
         }
-        let is_crowd = hosts.len() > MOST_OPENED;
+        let is_crowd = hosts.len() > MAX_OPENED;
         for host in hosts {
             let Host {
                 mut app,
@@ -149,10 +149,10 @@ impl Stage {
             }
             let (history, minutes) = mpsc::unbounded_channel();
             let waiting = if is_crowd {
-                source.let_wait(MOST_OF_MANY);
-                MOST_OF_MANY
+                source.let_wait(MAX_OF_MANY);
+                MAX_OF_MANY
             } else {
-                watch::MOST_WAITING
+                watch::MAX_WAITING
             };
             let watch = Watch::start(keep.cloned(), waiting);
             // What came before the screen was opened.
@@ -265,7 +265,7 @@ impl Stage {
         }
         self.opened.push(seat);
         self.seats[seat].app.keep(Reach::Whole);
-        if self.opened.len() > MOST_OPENED {
+        if self.opened.len() > MAX_OPENED {
             let oldest = self.opened.remove(0);
             self.seats[oldest].app.keep(Reach::Outline);
         }

@@ -9,7 +9,7 @@ use crate::model::text::visible;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Of an answer; a line of options is far shorter.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 /// Runs `tmux ARGS` with `input` as its standard input, and waits, so not on the UI's task; returns what it printed.
 /// `input` must fit into a pipe.
@@ -51,7 +51,7 @@ pub fn run(args: &[&str], input: &str) -> Result<String, String> {
 fn read(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     // What could not be read is as good as not said.
-    let _ = pipe.map(|pipe| pipe.take(MOST_BYTES).read_to_end(&mut bytes));
+    let _ = pipe.map(|pipe| pipe.take(MAX_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

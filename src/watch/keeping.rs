@@ -22,14 +22,14 @@ use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 
 /// Events that are kept for what is found later.
-const MOST_EVENTS: usize = 256;
+const MAX_EVENTS: usize = 256;
 /// What is owed to the store; of more the oldest goes.
-const MOST_OWED: usize = 64;
+const MAX_OWED: usize = 64;
 /// A store that could not be written is left alone for so long.
 const AGAIN_AFTER: Millis = Millis(5_000);
 
 /// And is brought so often: what is no incident is never taken.
-const MOST_TRIES: u32 = 100;
+const MAX_TRIES: u32 = 100;
 
 /// What the store could not take.
 struct Owed {
@@ -93,7 +93,7 @@ impl Keeping {
 
     pub fn event(&mut self, event: &Event) {
         self.events.push_back(event.clone());
-        if self.events.len() > MOST_EVENTS {
+        if self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
     }
@@ -129,10 +129,10 @@ impl Keeping {
             (Ok(stored), Brought::Told(_)) => Some(stored),
             (Err(why), _) => {
                 self.trouble(&why);
-                if self.owed.len() == MOST_OWED {
+                if self.owed.len() == MAX_OWED {
                     self.owed.pop_front();
                 }
-                if tries < MOST_TRIES {
+                if tries < MAX_TRIES {
                     self.owed.push_back(Owed { what, tries });
                 }
                 None

@@ -8,7 +8,7 @@ use crate::incidents::Record;
 use crate::model::kept::Kept;
 
 /// As many as a store keeps.
-const MOST: usize = 200;
+const MAX_INCIDENTS: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -27,7 +27,7 @@ impl Ledger {
                 at
             }
             None => {
-                if self.entries.len() == MOST {
+                if self.entries.len() == MAX_INCIDENTS {
                     self.entries.remove(0);
                 }
                 self.entries.push((key, record));

@@ -40,7 +40,7 @@ use crate::model::stack::PythonStack;
 use crate::source::Update;
 
 /// Frames that wait for the thread; more say nothing that the next one does not.
-pub const MOST_WAITING: usize = 32;
+pub const MAX_WAITING: usize = 32;
 
 /// Where incidents are kept, and who is told of them.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl Watcher {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(keep: Option<Keep>) -> std::io::Result<Self> {
-        Self::start_with(keep, MOST_WAITING)
+        Self::start_with(keep, MAX_WAITING)
     }
 
     /// The same where so many frames wait for the thread at most.

@@ -10,7 +10,7 @@ use crate::machine::{RealProcess, dashboard, on_gpu};
 use crate::tables::shows;
 
 /// What a frame may cost at 80x24.
-const MOST: usize = 4 << 10;
+const MAX_FRAME_BYTES: usize = 4 << 10;
 /// What the clock and a moving chart cost; a screen of which everything is written again costs more.
 const MEDIAN: usize = 512;
 /// Frames that are counted, after the first ones, in which figures still arrive.
@@ -51,7 +51,7 @@ fn an_unchanged_overview_costs_little() {
     let (median, most) = (counted[counted.len() / 2], counted[counted.len() - 1]);
     println!("bytes of a frame at 80x24, unchanged: {median} in the median, {most} at most");
     assert!(
-        (1..=MEDIAN).contains(&median) && most <= MOST,
+        (1..=MEDIAN).contains(&median) && most <= MAX_FRAME_BYTES,
         "{median} in the median, {most} at most"
     );
     terminal.send("q");

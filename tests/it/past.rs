@@ -18,7 +18,7 @@ use crate::crowd::{Desk, Member, frame};
 use crate::day::{self, Day};
 use crate::terminal::Launch;
 
-const MOST: usize = 40 << 20;
+const MAX_BYTES: usize = 40 << 20;
 
 /// As long as a day, though with a frame each ten seconds up to the last ten minutes: every bucket is filled.
 #[test]
@@ -31,7 +31,7 @@ fn a_day_of_eight_gpus_and_64_processes_with_their_pools_fits() {
     (0..600).for_each(|_| history.push(day.next()));
     let bytes = history.bytes();
     eprint_mib("a day", bytes);
-    assert!(bytes <= MOST, "{bytes}");
+    assert!(bytes <= MAX_BYTES, "{bytes}");
     // It is all there: the chart of a day has no hole.
     let now = day.next().mono;
     let gpu = day.next().gpus[7].uuid.clone();

@@ -424,16 +424,16 @@ struct Metered {
     bytes: Cell<usize>,
 }
 
-const MOST_CALLS: usize = 200_000;
-const MOST_BYTES: usize = 1 << 30;
+const MAX_CALLS: usize = 200_000;
+const MAX_BYTES: usize = 1 << 30;
 
 impl Memory for Metered {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
         self.calls.set(self.calls.get() + 1);
         let asked: usize = ranges.iter().map(|range| range.len).sum();
         self.bytes.set(self.bytes.get() + asked);
-        assert!(self.calls.get() < MOST_CALLS, "too many reads");
-        assert!(self.bytes.get() < MOST_BYTES, "too much read");
+        assert!(self.calls.get() < MAX_CALLS, "too many reads");
+        assert!(self.bytes.get() < MAX_BYTES, "too much read");
         self.dump.read(ranges, into)
     }
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::source::remote::Target;
 
-const MOST_BYTES: u64 = 1 << 20;
-const MOST_FILES: usize = 64;
-const MOST_HOSTS: usize = 2_000;
+const MAX_BYTES: u64 = 1 << 20;
+const MAX_FILES: usize = 64;
+const MAX_HOSTS: usize = 2_000;
 
 /// What an ssh of this home knows by name, each once.
 pub fn hosts(home: &Path) -> Vec<String> {
@@ -21,7 +21,7 @@ pub fn hosts(home: &Path) -> Vec<String> {
         for word in &line.words {
             files.extend(matching(&absolute(word, home, &folder)));
         }
-        let room = MOST_FILES - texts.len();
+        let room = MAX_FILES - texts.len();
         texts.extend(files.iter().take(room).map(|file| text(file)));
     }
     let mut hosts = Vec::new();
@@ -30,7 +30,7 @@ pub fn hosts(home: &Path) -> Vec<String> {
         for host in named.flat_map(|line| line.words) {
             // What is no target is a pattern, or nothing that a shell should get to see.
             let is_host = !host.contains(['*', '?', '!']) && Target::parse(&host).is_ok();
-            if is_host && hosts.len() < MOST_HOSTS && !hosts.contains(&host) {
+            if is_host && hosts.len() < MAX_HOSTS && !hosts.contains(&host) {
                 hosts.push(host);
             }
         }
@@ -45,7 +45,7 @@ fn text(path: &Path) -> String {
         && let Ok(file) = File::open(path)
     {
         // What was read before an error is as good as it was.
-        let _ = file.take(MOST_BYTES).read_to_end(&mut bytes);
+        let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -167,13 +167,11 @@ mod tests {
 
     #[test]
     fn what_is_no_file_or_too_much_holds_up_nobody() {
-        let many: String = (0..MOST_HOSTS * 2)
-            .map(|n| format!("Host h{n}\n"))
-            .collect();
+        let many: String = (0..MAX_HOSTS * 2).map(|n| format!("Host h{n}\n")).collect();
         let home = home(&[(".ssh/config", &format!("Include pipe\n{many}"))]);
         let pipe = home.path().join(".ssh/pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        assert_eq!(hosts(home.path()).len(), MOST_HOSTS);
+        assert_eq!(hosts(home.path()).len(), MAX_HOSTS);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::model::text::visible;
 const TITLES: [&str; 5] = ["TIME", "UID", "SEVERITY", "HOST", "PROCESS"];
 const TITLE: &str = "INCIDENT";
 /// Names of hosts and programs in a column of their own are cut there.
-const MOST: usize = 24;
+const MAX_COLUMN: usize = 24;
 
 /// The newest first; the last column is cut where there is a width.
 pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> String {
@@ -51,7 +51,7 @@ pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> 
 
 fn cells(entry: &Entry, zone: &TimeZone) -> [String; 5] {
     let incident = &entry.record.incident;
-    let cut = |text: &str| visible(text.as_bytes(), MOST);
+    let cut = |text: &str| visible(text.as_bytes(), MAX_COLUMN);
     [
         moment(incident, zone, "%m-%d %H:%M"),
         entry.uid.to_string(),

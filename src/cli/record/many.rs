@@ -212,7 +212,7 @@ fn file_names(targets: &[Target]) -> Vec<String> {
         // Commands begin alike.
         let parts = name.split('-').filter(|part| !part.is_empty());
         let name = parts.collect::<Vec<_>>().join("-");
-        let from = name.len().saturating_sub(MOST_NAME);
+        let from = name.len().saturating_sub(MAX_NAME);
         let name = name[from..].trim_start_matches('-');
         let stem = (1..).find_map(|number| {
             let stem = match number {
@@ -226,7 +226,7 @@ fn file_names(targets: &[Target]) -> Vec<String> {
     names
 }
 
-const MOST_NAME: usize = 60;
+const MAX_NAME: usize = 60;
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ use crate::tui::keymap::Binding;
 /// Names another file than the one in the configuration directory; the flag `--config` comes first.
 pub const VARIABLE: &str = "GPUTOP_CONFIG";
 
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Where the configuration would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,10 +107,10 @@ impl ConfigFile {
 /// A file that a person wrote; `what` it is, for the sentence when it cannot be read.
 pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
     let mut text = String::new();
-    let read = |file: File| file.take(MOST_BYTES + 1).read_to_string(&mut text);
+    let read = |file: File| file.take(MAX_BYTES + 1).read_to_string(&mut text);
     let path = path.to_owned();
     match File::open(&path).and_then(read) {
-        Ok(read) if read as u64 > MOST_BYTES => Err(SettingError::TooLarge { what, path }),
+        Ok(read) if read as u64 > MAX_BYTES => Err(SettingError::TooLarge { what, path }),
         Ok(_) => Ok(text),
         Err(why) => Err(SettingError::Unreadable { what, path, why }),
     }

@@ -10,13 +10,13 @@ use crate::model::reading::{Missing, Reason};
 use crate::model::units::{Bytes, Pid};
 
 /// How many samples may pass until the process's pools are among them.
-const MOST_FRAMES: u32 = 6;
+const MAX_FRAMES: u32 = 6;
 
 /// Writes into each history what its device has; or says why that cannot be told.
 pub(super) fn look(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
     let has_pools = |frame: &Frame| pools(frame, pid).next().is_some();
     let enough = |frame: &Frame, frames: u32| {
-        top::why_nothing(frame).is_some() || has_pools(frame) || frames >= MOST_FRAMES
+        top::why_nothing(frame).is_some() || has_pools(frame) || frames >= MAX_FRAMES
     };
     let frame = match once::frame(enough) {
         Ok((_, frame)) => frame,

@@ -14,9 +14,9 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 /// What comes later is of another moment.
 const IN_TIME: Millis = Millis(1_000);
 /// Questions that wait for a GPU that hangs.
-const MOST: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Processes of a GPU that are told, those that hold most.
-const MOST_PROCESSES: usize = 32;
+const MAX_PROCESSES: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct AtOom {
@@ -25,7 +25,7 @@ pub struct AtOom {
 
 impl AtOom {
     pub fn ask(&mut self, process: ProcessKey, gpu: GpuUuid, now: Mono) {
-        if self.asked.len() < MOST {
+        if self.asked.len() < MAX_WAITING {
             self.asked.push((process, gpu, now));
         }
     }
@@ -47,7 +47,7 @@ fn at_oom(gpu: &Gpu, lag: Millis) -> GpuAtOom {
     let mut processes = gpu.processes.clone();
     if let Reading::Value(list) = &mut processes {
         list.sort_by_key(|process| std::cmp::Reverse(process.vram.get()));
-        list.truncate(MOST_PROCESSES);
+        list.truncate(MAX_PROCESSES);
     }
     GpuAtOom {
         memory: gpu.memory.clone(),

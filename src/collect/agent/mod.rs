@@ -105,7 +105,7 @@ pub enum Section {
 /// How long the driver's start may hold back the first frame.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 /// More than any machine has: a driver that counts wildly must not start a thread for each.
-const MOST_GPUS: u32 = 256;
+const MAX_GPUS: u32 = 256;
 struct Agent {
     feed: Arc<Feed>,
     ends: Ends,
@@ -295,7 +295,7 @@ impl Agent {
 
     fn take_driver(&mut self, driver: Driver) {
         // A driver that is gone for a moment does not take away the workers: each waits for its own GPU.
-        for index in 0..driver.gpus.get().unwrap_or(0).min(MOST_GPUS) {
+        for index in 0..driver.gpus.get().unwrap_or(0).min(MAX_GPUS) {
             self.start_worker(index);
         }
         if !self.workers.is_empty() && self.xid_thread.is_none() {

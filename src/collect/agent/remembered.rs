@@ -14,7 +14,7 @@ use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 /// As long as the process table watches for an end, and a little longer.
 const REMEMBER: Millis = Millis(6 * 60 * 1_000);
 /// Of more processes that left the list than this, the first that did are forgotten: each holds an open file.
-const MOST_DEPARTED: usize = 1_024;
+const MAX_DEPARTED: usize = 1_024;
 
 /// The most memory a process was seen with, and where.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +81,7 @@ impl Remembered {
         }
         self.departed
             .retain(|_, (left, _)| at.since(*left) < REMEMBER);
-        while self.departed.len() > MOST_DEPARTED {
+        while self.departed.len() > MAX_DEPARTED {
             let oldest = self.departed.iter().min_by_key(|(_, (left, _))| *left);
             let Some(key) = oldest.map(|(key, _)| *key) else {
                 return;

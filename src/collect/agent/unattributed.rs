@@ -18,7 +18,7 @@ use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
 /// What rounding and the driver's own bookkeeping leave over on an idle card is less.
-const LEAST: Bytes = Bytes(64 << 20);
+const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// So many PIDs are named in a sentence.
 const NAMED: usize = 4;
 
@@ -34,8 +34,8 @@ pub struct Known<'a> {
 
 /// Whether it is worth going through all of /proc.
 pub fn is_worth_a_look(gpu: &Gpu, processes: &[Process]) -> bool {
-    let missing =
-        account(gpu).is_some_and(|split| split.unattributed >= LEAST && !split.processes_unknown);
+    let missing = account(gpu)
+        .is_some_and(|split| split.unattributed >= MIN_REPORTED && !split.processes_unknown);
     // By PID: an entry that has just come is not tied to a process yet.
     let is_dead = |pid| processes.iter().any(|p| p.key.pid == pid && is_zombie(p));
     missing || listed(gpu).any(|entry| is_dead(entry.pid))
@@ -79,7 +79,7 @@ fn held<'g>(entries: impl Iterator<Item = &'g GpuProcess>) -> (Bytes, Vec<Pid>) 
 fn outside(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
     let split = account_pools(gpu, Some(seen.pools))?;
     let bytes = Bytes(split.processes.0 + split.unattributed.0);
-    if bytes < LEAST {
+    if bytes < MIN_REPORTED {
         return None;
     }
     let here = seen.processes.iter();
@@ -115,7 +115,7 @@ fn behind_nobody(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
     let of = |reason| held(listed(gpu).filter(|entry| because(entry) == Some(reason)));
     let mut parts = Vec::new();
     let (bytes, pids) = of(Reason::Denied);
-    if bytes >= LEAST {
+    if bytes >= MIN_REPORTED {
         let sentence = format!(
             "{bytes} belong to {}, hidden from this user: /proc is mounted with hidepid.",
             named(&pids)
@@ -123,7 +123,7 @@ fn behind_nobody(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
         parts.push(part(bytes, UnattributedCause::Hidden, pids, sentence));
     }
     let (bytes, pids) = of(Reason::Gone);
-    if bytes >= LEAST {
+    if bytes >= MIN_REPORTED {
         let sentence = format!(
             "{bytes} are listed by the driver for {}, which {} ended, or never ran in this PID namespace.",
             named(&pids),
@@ -182,7 +182,7 @@ fn ended_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) ->
 fn unclaimed(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
     let bytes = split.unattributed;
-    if bytes < LEAST {
+    if bytes < MIN_REPORTED {
         return None;
     }
     let Some(leftovers) = seen.leftovers else {

@@ -13,7 +13,7 @@ use crate::model::units::{GpuUuid, Millis, Mono};
 /// How far the two reports of one Xid may lie apart.
 pub const APART: Millis = Millis(2_000);
 /// Of each kind, so that a broken GPU costs no memory; what is pushed out is told, or has been.
-const MOST: usize = 256;
+const MAX_OF_KIND: usize = 256;
 
 /// One report, until its other half comes.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ impl Xids {
             return None;
         }
         self.events.push_back(event);
-        (self.events.len() > MOST)
+        (self.events.len() > MAX_OF_KIND)
             .then(|| self.events.pop_front())
             .flatten()
     }
@@ -54,7 +54,7 @@ impl Xids {
         let event = take_pair(&mut self.events, &line);
         if event.is_none() {
             self.lines.push_back(line.clone());
-            if self.lines.len() > MOST {
+            if self.lines.len() > MAX_OF_KIND {
                 self.lines.pop_front();
             }
         }
@@ -169,10 +169,10 @@ mod tests {
         let told = (0..1_000).filter_map(|i| xids.event(half("a", i, 1), true));
         let told = told.count();
         let waiting = xids.due(Mono(9_000)).len();
-        assert_eq!((told + waiting, waiting), (1_000, MOST));
+        assert_eq!((told + waiting, waiting), (1_000, MAX_OF_KIND));
         (0..1_000).for_each(|i| {
             xids.line(half("a", i, 20_000));
         });
-        assert_eq!(xids.lines.len(), MOST);
+        assert_eq!(xids.lines.len(), MAX_OF_KIND);
     }
 }

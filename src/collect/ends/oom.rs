@@ -25,8 +25,8 @@ use crate::model::units::{Millis, Mono, Pid};
 /// while.
 const RECENT: Millis = Millis(60_000);
 /// Lines of the kernel's that are kept for that long.
-const MOST_KILLS: usize = 256;
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_KILLS: usize = 256;
+const MAX_BYTES: u64 = 64 << 10;
 
 /// Where the counters are.
 #[derive(Debug, Clone)]
@@ -153,7 +153,7 @@ impl OomKiller {
     }
 
     pub fn note(&mut self, kill: OomKill, now: Mono) {
-        if self.kills.len() == MOST_KILLS {
+        if self.kills.len() == MAX_KILLS {
             self.kills.pop_front();
         }
         self.kills.push_back((now, kill));
@@ -299,7 +299,7 @@ fn count(file: &Path) -> Option<u64> {
 
 fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -11,11 +11,11 @@ use crate::model::units::UnixMillis;
 use crate::redact;
 
 /// A path, a name or a message; a traceback is as long as the line allows.
-const MOST_TEXT: usize = 4 << 10;
-const MOST_LINES: usize = 400;
+const MAX_TEXT: usize = 4 << 10;
+const MAX_LINES: usize = 400;
 /// How deep a value is looked into; ours have four levels.
 const DEEPEST: usize = 8;
-const MOST_ENTRIES: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 /// Who wrote a file, as its first line says.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -74,11 +74,11 @@ fn harmless(value: Value, name: &str, depth: usize) -> Value {
         Value::String(text) if name == "traceback" => lines(&text).into(),
         Value::String(text) => one_line(&text).into(),
         Value::Array(all) => {
-            let all = all.into_iter().take(MOST_ENTRIES);
+            let all = all.into_iter().take(MAX_ENTRIES);
             all.map(|one| harmless(one, "", depth + 1)).collect()
         }
         Value::Object(all) => {
-            let all = all.into_iter().take(MOST_ENTRIES).map(|(name, value)| {
+            let all = all.into_iter().take(MAX_ENTRIES).map(|(name, value)| {
                 let value = harmless(value, &name, depth + 1);
                 (visible(name.as_bytes(), 60), value)
             });
@@ -89,14 +89,14 @@ fn harmless(value: Value, name: &str, depth: usize) -> Value {
 }
 
 fn one_line(text: &str) -> String {
-    visible(&redact::text(text.as_bytes()), MOST_TEXT)
+    visible(&redact::text(text.as_bytes()), MAX_TEXT)
 }
 
 /// A token may be broken over lines, so secrets are looked for in the whole.
 fn lines(text: &str) -> String {
     let text = redact::text(text.as_bytes());
-    let lines = text.split(|byte| *byte == b'\n').take(MOST_LINES);
-    let lines: Vec<String> = lines.map(|line| visible(line, MOST_TEXT)).collect();
+    let lines = text.split(|byte| *byte == b'\n').take(MAX_LINES);
+    let lines: Vec<String> = lines.map(|line| visible(line, MAX_TEXT)).collect();
     lines.join("\n")
 }
 

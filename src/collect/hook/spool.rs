@@ -16,12 +16,12 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Pid, StartTicks};
 
 /// The hook writes a quarter of a mebibyte at most.
-const MOST_BYTES: u64 = 512 << 10;
-const MOST_LINE: usize = 64 << 10;
+const MAX_BYTES: u64 = 512 << 10;
+const MAX_LINE: usize = 64 << 10;
 /// The hook makes no more than half of it.
-const MOST_FILES: usize = 1024;
+const MAX_FILES: usize = 1024;
 /// Events of one file.
-const MOST_EVENTS: usize = 500;
+const MAX_EVENTS: usize = 500;
 /// After this long nobody asks any more.
 const OLD: Duration = Duration::from_hours(24);
 /// A page this old tells of the past.
@@ -122,7 +122,7 @@ impl Spool {
             return Vec::new();
         }
         let entries = fs::read_dir(&self.folder).into_iter().flatten();
-        let names = entries.flatten().take(MOST_FILES);
+        let names = entries.flatten().take(MAX_FILES);
         names
             .filter_map(|entry| Name::of(entry.file_name().to_str()?))
             .collect()
@@ -137,9 +137,9 @@ impl Spool {
         *from += whole as u64;
         let lines = bytes[..whole].split(|byte| *byte == b'\n');
         lines
-            .filter(|line| line.len() <= MOST_LINE)
+            .filter(|line| line.len() <= MAX_LINE)
             .filter_map(line::read)
-            .take(MOST_EVENTS)
+            .take(MAX_EVENTS)
             .collect()
     }
 
@@ -169,7 +169,7 @@ impl Spool {
         }
         file.seek(SeekFrom::Start(from))?;
         let mut bytes = Vec::new();
-        file.take(MOST_BYTES.saturating_sub(from))
+        file.take(MAX_BYTES.saturating_sub(from))
             .read_to_end(&mut bytes)?;
         Ok(bytes)
     }
@@ -269,7 +269,7 @@ mod tests {
         let (home, spool) = spool();
         let path = home.path().join("7-1.10.99.jsonl");
         fs::write(&path, LINE.repeat(1_000_000)).expect("written");
-        assert_eq!(said(&spool), [(10, MOST_EVENTS)]);
+        assert_eq!(said(&spool), [(10, MAX_EVENTS)]);
         fs::write(&path, "x".repeat(5 << 20)).expect("written");
         assert_eq!(said(&spool), []);
     }

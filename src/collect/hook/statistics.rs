@@ -15,7 +15,7 @@ use crate::model::told::{Framework, ToldPool};
 use crate::model::units::{Bytes, Mono};
 
 /// More than a machine has.
-const MOST: usize = 16;
+const MAX_DEVICES: usize = 16;
 
 /// What running programs say that their allocators hold.
 #[derive(Debug, Clone, Default)]
@@ -101,7 +101,7 @@ impl ToldPools {
         let page: Option<Page> = serde_json::from_slice(page.trim_ascii()).ok();
         let page = page.filter(|page| page.what == "statistics");
         let all = page.map(|page| page.allocators).unwrap_or_default();
-        for stats in all.into_iter().take(MOST) {
+        for stats in all.into_iter().take(MAX_DEVICES) {
             let (framework, other) = match stats {
                 Stats::Torch(torch) => {
                     self.torch.push(torch.pool(process, at));

@@ -20,9 +20,9 @@ use crate::model::units::Bytes;
 use crate::snapshot;
 
 /// The hook writes no more.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 /// Traces that are looked through.
-const MOST_FILES: usize = 10_000;
+const MAX_FILES: usize = 10_000;
 
 /// A failure of which there may be a trace.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +41,7 @@ impl Traced {
     }
 
     fn replay_in(&self, folder: &Path) -> Option<Replayed> {
-        let entries = fs::read_dir(folder).ok()?.flatten().take(MOST_FILES);
+        let entries = fs::read_dir(folder).ok()?.flatten().take(MAX_FILES);
         let path = of_process(entries.map(|entry| entry.path()), self.process)?;
         let told = self.read(&path).and_then(|trace| {
             let room = room(&trace, &self.oom)
@@ -62,7 +62,7 @@ impl Traced {
     /// The history up to the failure.
     fn read(&self, path: &Path) -> Result<Trace, String> {
         let fault = |why: String| format!("The allocation trace could not be read: {why}.");
-        let bytes = read_own(path, MOST_BYTES).map_err(|why| fault(why.to_string()))?;
+        let bytes = read_own(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
         let snapshot = snapshot::read(bytes.as_slice()).map_err(|why| fault(why.to_string()))?;
         let mut devices = snapshot.devices.iter();
         let device = devices.find(|device| device.ordinal == self.oom.device);
@@ -87,9 +87,9 @@ impl Traced {
 /// The history of a device in the last trace that a process, which may run on, wrote when it ran out of memory.
 #[must_use]
 pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
-    let entries = fs::read_dir(traces()?).ok()?.flatten().take(MOST_FILES);
+    let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
     let path = of_process(entries.map(|entry| entry.path()), process)?;
-    let bytes = read_own(&path, MOST_BYTES).ok()?;
+    let bytes = read_own(&path, MAX_BYTES).ok()?;
     let snapshot = snapshot::read(bytes.as_slice()).ok()?;
     let device = snapshot.devices.iter().find(|d| d.ordinal == ordinal)?;
     Some(snapshot.trace(device))

@@ -7,9 +7,9 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::Pid;
 
-const MOST_CHARS: usize = 512;
+const MAX_CHARS: usize = 512;
 /// The numbers in front of the text.
-const MOST_HEADER: usize = 128;
+const MAX_HEADER: usize = 128;
 
 /// A line of the kernel's.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ pub struct OomKill {
 impl Line {
     /// `4,1234,5678901,-;text`; none for what the kernel did not write itself and for what is of no interest.
     pub fn of_record(record: &[u8]) -> Option<Self> {
-        let end = memchr::memchr(b';', &record[..record.len().min(MOST_HEADER)])?;
+        let end = memchr::memchr(b';', &record[..record.len().min(MAX_HEADER)])?;
         let priority = record[..end].split(|&b| b == b',').next()?;
         let priority: u64 = std::str::from_utf8(priority).ok()?.parse().ok()?;
         if priority >> 3 != 0 {
@@ -78,7 +78,7 @@ fn xid(text: &str) -> Option<XidLine> {
         pci_bus: bus.to_ascii_lowercase(),
         number: leading_number(rest)?,
         pid: pid(rest),
-        text: visible(text.as_bytes(), MOST_CHARS),
+        text: visible(text.as_bytes(), MAX_CHARS),
     })
 }
 
@@ -115,7 +115,7 @@ fn oom_kill(text: &str) -> Option<OomKill> {
     }
     Some(OomKill {
         pid: Pid(u32::try_from(pid).ok()?),
-        text: visible(text.as_bytes(), MOST_CHARS),
+        text: visible(text.as_bytes(), MAX_CHARS),
     })
 }
 

@@ -27,9 +27,9 @@ pub const KERNEL_LOG_VARIABLE: &str = "GPUTOP_KERNEL_LOG";
 pub const KERNEL_LOG: &str = "/dev/kmsg";
 
 /// The kernel's own records have at most 8 KiB; what is longer is passed over.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 /// Records read in one go: whoever calls has other things to do as well.
-const MOST_READS: usize = 1_024;
+const MAX_READS: usize = 1_024;
 
 #[derive(Debug)]
 pub struct KernelLog {
@@ -63,8 +63,8 @@ impl KernelLog {
     /// # Errors
     /// Nothing more will come.
     pub fn read(&mut self, mut take: impl FnMut(Line)) -> Result<bool, Missing> {
-        let mut chunk = [0; MOST_BYTES];
-        for _ in 0..MOST_READS {
+        let mut chunk = [0; MAX_BYTES];
+        for _ in 0..MAX_READS {
             match self.file.read(&mut chunk) {
                 Ok(0) => return Err(Missing::new(Reason::Gone, "the kernel log has ended")),
                 Ok(n) => self.split(&chunk[..n], &mut take),
@@ -99,7 +99,7 @@ impl KernelLog {
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        if self.skipping || self.begun.len() + bytes.len() > MOST_BYTES {
+        if self.skipping || self.begun.len() + bytes.len() > MAX_BYTES {
             self.begun.clear();
             self.skipping = true;
             return;

@@ -53,11 +53,11 @@ fn lines_come_whole_however_they_are_cut() {
 #[test]
 fn a_line_without_end_is_passed_over_and_costs_no_other() {
     let (_folder, mut log, mut writer) = log();
-    let noise = vec![b'x'; MOST_BYTES];
+    let noise = vec![b'x'; MAX_BYTES];
     for _ in 0..5 {
         writer.write_all(&noise).expect("written");
         assert_eq!(lines(&mut log), []);
-        assert!(log.begun.capacity() <= 2 * MOST_BYTES);
+        assert!(log.begun.capacity() <= 2 * MAX_BYTES);
     }
     let text = "\n".to_owned() + &xid(48);
     writer.write_all(text.as_bytes()).expect("written");

@@ -32,12 +32,12 @@ const PERIOD: Millis = Millis(250);
 const PATIENCE: Millis = Millis(2_000);
 const WARDEN_PERIOD: Duration = Duration::from_millis(1_000);
 /// With so many threads that did not come back, something else is wrong.
-const MOST_FOLLOWERS: u64 = 16;
+const MAX_FOLLOWERS: u64 = 16;
 /// How often a process is looked at again in whose output nothing could be read.
 const FIND_AGAIN: Millis = Millis(10_000);
 /// A process that the driver no longer lists is ending, or has given up its GPU.
 const KEEP_UNLISTED: Millis = Millis(5 * 60 * 1_000);
-const MOST_LOGS: usize = 512;
+const MAX_LOGS: usize = 512;
 
 type Tell = Box<dyn Fn(Told) + Send + Sync>;
 
@@ -438,8 +438,8 @@ impl Shared {
                 let mut log = make(now_mono());
                 log.add_writer(key, from);
                 let mut board = self.board();
-                if board.logs.len() >= MOST_LOGS {
-                    let why = format!("{MOST_LOGS} logs are followed already, and no more");
+                if board.logs.len() >= MAX_LOGS {
+                    let why = format!("{MAX_LOGS} logs are followed already, and no more");
                     return Err(Missing::new(Reason::NotRead, why));
                 }
                 board.logs.insert(id, Arc::new(Mutex::new(log)));
@@ -519,7 +519,7 @@ impl Shared {
         while !board.is_closed {
             let busy = self.busy.load(Ordering::Relaxed);
             let hangs = busy != 0 && now_mono().since(Mono(busy)) >= PATIENCE;
-            if hangs && self.followers.load(Ordering::Relaxed) < MOST_FOLLOWERS {
+            if hangs && self.followers.load(Ordering::Relaxed) < MAX_FOLLOWERS {
                 board.follower += 1;
                 self.busy.store(0, Ordering::Relaxed);
                 if let Err(error) = spawn_follower(self, board.follower) {

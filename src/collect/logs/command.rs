@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// An answer is there at once or not at all.
 const LIMIT: Duration = Duration::from_millis(500);
 /// More than any answer is.
-const MOST: usize = 4 << 20;
+const MAX_ANSWER: usize = 4 << 20;
 
 /// A program that is killed and collected at the latest when this is dropped.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub fn answer(program: &Path, args: &[&str]) -> io::Result<Vec<u8>> {
             0 => break,
             n => answer.extend_from_slice(&piece[..n]),
         }
-        if answer.len() > MOST {
+        if answer.len() > MAX_ANSWER {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }

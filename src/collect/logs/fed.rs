@@ -11,7 +11,7 @@ use super::tail::News;
 /// What is kept to look back on.
 const KEPT: usize = 256 << 10;
 /// What waits to be read; more than that pushes out the oldest.
-const MOST_WAITING: usize = 256 << 10;
+const MAX_WAITING: usize = 256 << 10;
 
 /// Captures that are made at once where a program has ended: one for its words, one for the last line, which is held
 /// back until it holds still.
@@ -59,7 +59,7 @@ impl Mailbox {
             return Err(Unread);
         }
         waiting.text.extend(text);
-        let surplus = waiting.text.len().saturating_sub(MOST_WAITING);
+        let surplus = waiting.text.len().saturating_sub(MAX_WAITING);
         waiting.text.drain(..surplus);
         waiting.passed_over += surplus as u64;
         Ok(())
@@ -183,11 +183,11 @@ mod tests {
         let mut buffer = Vec::new();
         mailbox.put(b"one\n").expect("read");
         assert_eq!(fed.read(&mut buffer).bytes, 4);
-        mailbox.put(&vec![b'x'; MOST_WAITING]).expect("read");
+        mailbox.put(&vec![b'x'; MAX_WAITING]).expect("read");
         mailbox.put(b"end\n").expect("read");
         let news = fed.read(&mut buffer);
-        assert_eq!((news.passed_over, buffer.len()), (4, MOST_WAITING));
-        assert_eq!(fed.offset(), 4 + 4 + MOST_WAITING as u64);
+        assert_eq!((news.passed_over, buffer.len()), (4, MAX_WAITING));
+        assert_eq!(fed.offset(), 4 + 4 + MAX_WAITING as u64);
         assert_eq!(fed.between(fed.offset() - 4, u64::MAX), b"end\n");
         assert_eq!(fed.between(0, 8), b"");
         drop(fed);

@@ -31,17 +31,17 @@ use crate::redact;
 
 /// Standard output and standard error.
 const DESCRIPTORS: [u32; 2] = [1, 2];
-const MOST_NAME: usize = 1_024;
+const MAX_NAME: usize = 1_024;
 /// The log of a process that was started so short a time ago, in a file that it (or its shell) made, is read from
 /// its beginning: what went wrong in its first seconds is of the moment, too.
 const YOUNG: Millis = Millis(10_000);
 /// `python … | grep -v … | tee …`
-const MOST_PIPES: u32 = 4;
-const MOST_READERS: usize = 4;
+const MAX_PIPES: u32 = 4;
+const MAX_READERS: usize = 4;
 /// A reader that writes more files than this is no copier of its input.
-const MOST_FILES: usize = 4;
+const MAX_FILES: usize = 4;
 /// How far up `screen` is looked for.
-const MOST_PARENTS: usize = 8;
+const MAX_PARENTS: usize = 8;
 
 /// A log that a process writes to.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
         ..Findings::default()
     };
     for fd in DESCRIPTORS {
-        match process.find(fd, MOST_PIPES) {
+        match process.find(fd, MAX_PIPES) {
             Ok(found) => found.into_iter().for_each(|found| findings.add(found)),
             Err(missing) => findings.missing = findings.missing.take().or(Some(missing)),
         }
@@ -259,7 +259,7 @@ impl<'a> Process<'a> {
             return nowhere(format!("{stream} is a pipe whose reader cannot be seen"));
         };
         let mut found = Vec::new();
-        for &reader in readers.iter().take(MOST_READERS) {
+        for &reader in readers.iter().take(MAX_READERS) {
             found.extend(Process::new(self.settings, reader).copies(pipes));
         }
         if found.is_empty() {
@@ -300,7 +300,7 @@ impl<'a> Process<'a> {
                 files.push(file);
             }
         }
-        if files.len() > MOST_FILES {
+        if files.len() > MAX_FILES {
             files.clear();
         }
         files
@@ -316,7 +316,7 @@ impl<'a> Process<'a> {
     /// Asking screen itself for its text would write a file and disturb its user.
     fn screen(&self) -> Option<Vec<Found>> {
         let mut pid = self.pid;
-        for _ in 0..MOST_PARENTS {
+        for _ in 0..MAX_PARENTS {
             let process = Process::new(self.settings, pid);
             let file = StatFile::open(&process.dir.join("stat")).ok()?;
             let mut buffer = StatBuffer::new();
@@ -403,7 +403,7 @@ fn no_file(stream: &str, target: &Path, error: &NoFile) -> Missing {
 }
 
 fn file_name(path: &Path) -> String {
-    visible(&redact::text(path.as_os_str().as_bytes()), MOST_NAME)
+    visible(&redact::text(path.as_os_str().as_bytes()), MAX_NAME)
 }
 
 fn young(key: ProcessKey, now: Mono) -> Option<SystemTime> {

@@ -18,11 +18,11 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::units::{Bytes, Mono};
 
 /// The most that is sent of the end of a log.
-const MOST_TAIL: u64 = 16 << 10;
+const MAX_TAIL: u64 = 16 << 10;
 /// The most that a screen shows.
-const MOST_VIEW: u64 = 256 << 10;
+const MAX_VIEW: u64 = 256 << 10;
 /// The most that one excerpt holds.
-const MOST_SENT: usize = 64 << 10;
+const MAX_SENT: usize = 64 << 10;
 /// How long after the end of a process its last words may arrive: they pass through pipes and file servers.
 const AFTER_END: u64 = 500;
 /// A failed allocation is told of by whoever catches it, a little later.
@@ -160,7 +160,7 @@ impl Log {
             return;
         };
         let end = self.body.offset();
-        let text = self.text(writer.from.max(end.saturating_sub(MOST_VIEW)), end);
+        let text = self.text(writer.from.max(end.saturating_sub(MAX_VIEW)), end);
         if view.text.value().is_none_or(|known| known.is_empty()) {
             view.errors = text.value().map(|text| errors_in(text)).unwrap_or_default();
             view.text = text;
@@ -232,7 +232,7 @@ impl Log {
         let writer = self.writers.iter().find(|writer| writer.key == key)?;
         let end = self.body.offset();
         let from = self.group.sent_to().unwrap_or(0).max(writer.from);
-        let cut = end.saturating_sub(MOST_TAIL);
+        let cut = end.saturating_sub(MAX_TAIL);
         let mut bytes = self.body.between(from.max(cut), end).ok()?;
         let mut offset = from.max(cut);
         if cut > from {
@@ -282,11 +282,11 @@ impl Log {
         if writers.is_empty() {
             return None;
         }
-        if !self.allowance.take(part.bytes.len().min(MOST_SENT), now) {
+        if !self.allowance.take(part.bytes.len().min(MAX_SENT), now) {
             self.left_out += part.bytes.len() as u64;
             return None;
         }
-        let (text, left_out) = shown(&self.plain(&part.bytes), MOST_SENT);
+        let (text, left_out) = shown(&self.plain(&part.bytes), MAX_SENT);
         let first_line = self.first_line(&part);
         let excerpt = LogExcerpt {
             file: self.name.clone(),
@@ -330,12 +330,12 @@ struct Allowance {
 }
 
 impl Allowance {
-    const MOST: u64 = 256 << 10;
+    const MAX_BYTES: u64 = 256 << 10;
     const PER_SECOND: u64 = 8 << 10;
 
     fn new(now: Mono) -> Self {
         Self {
-            bytes: Self::MOST,
+            bytes: Self::MAX_BYTES,
             at: now,
         }
     }
@@ -343,7 +343,7 @@ impl Allowance {
     fn take(&mut self, bytes: usize, now: Mono) -> bool {
         let earned = now.since(self.at).0 * Self::PER_SECOND / 1_000;
         if earned > 0 {
-            self.bytes = (self.bytes + earned).min(Self::MOST);
+            self.bytes = (self.bytes + earned).min(Self::MAX_BYTES);
             self.at = now;
         }
         let left = self.bytes.checked_sub(bytes as u64);

@@ -25,9 +25,9 @@ const PERIOD: Duration = Duration::from_millis(700);
 const AFTER_SILENCE: Duration = Duration::from_secs(10);
 /// How far back a capture goes, in rows of the screen.
 const HISTORY: &str = "-2000";
-const MOST_SOCKETS: usize = 8;
+const MAX_SOCKETS: usize = 8;
 /// So many of the last lines may have been written over since.
-const MOST_OVERWRITTEN: usize = 64;
+const MAX_OVERWRITTEN: usize = 64;
 /// Two captures lie over each other when so many lines agree.
 const ENOUGH: usize = 3;
 
@@ -179,7 +179,7 @@ fn sockets(settings: &Settings) -> Vec<PathBuf> {
             known.push(socket);
         }
     }
-    known.truncate(MOST_SOCKETS);
+    known.truncate(MAX_SOCKETS);
     known
 }
 
@@ -223,7 +223,7 @@ fn first_new(before: &[String], after: &[String]) -> Option<usize> {
     // The first line of a capture may be the rest of a longer one.
     for skip in 0..=1.min(after.len()) {
         let after = &after[skip..];
-        for overwritten in 0..=MOST_OVERWRITTEN.min(before.len() - 1) {
+        for overwritten in 0..=MAX_OVERWRITTEN.min(before.len() - 1) {
             let kept = &before[..before.len() - overwritten];
             let enough = ENOUGH.min(before.len());
             let scrolled = (0..=kept.len().saturating_sub(enough)).find(|&from| {

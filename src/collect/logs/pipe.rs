@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::Settings;
 use crate::model::units::Pid;
 
-const MOST_PROCESSES: usize = 32_768;
-const MOST_DESCRIPTORS: usize = 1_024;
+const MAX_PROCESSES: usize = 32_768;
+const MAX_DESCRIPTORS: usize = 1_024;
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// A descriptor of a process.
@@ -46,7 +46,7 @@ pub fn readers(settings: &Settings, writer: Pid, pipe: &Path) -> Vec<Pid> {
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid))
-        .take(MOST_PROCESSES)
+        .take(MAX_PROCESSES)
         .take_while(|_| Instant::now() < deadline)
         .filter(|&pid| pid != writer && is_searched(pid))
         .filter(|&pid| {
@@ -74,7 +74,7 @@ pub fn descriptors(proc_root: &Path, pid: Pid) -> Vec<Descriptor> {
         })
     };
     entries
-        .take(MOST_DESCRIPTORS)
+        .take(MAX_DESCRIPTORS)
         .filter_map(descriptor)
         .collect()
 }

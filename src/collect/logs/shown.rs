@@ -10,7 +10,7 @@ use crate::model::text::visible;
 use crate::redact;
 
 /// Of a longer line the end is left out.
-const MOST_LINE_CHARS: usize = 4_096;
+const MAX_LINE_CHARS: usize = 4_096;
 const TAB: usize = 8;
 
 /// `text` is whole lines, where it could be had; at most `most` bytes of it are kept, the beginning and the end.
@@ -48,7 +48,7 @@ fn lines(text: &[u8]) -> String {
         };
         let mut pieces = kept_pieces(line).peekable();
         while let Some(piece) = pieces.next() {
-            out.push_str(&visible(&without_tabs(piece), MOST_LINE_CHARS));
+            out.push_str(&visible(&without_tabs(piece), MAX_LINE_CHARS));
             if pieces.peek().is_some() {
                 out.push('\n');
             }

@@ -18,7 +18,7 @@ use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::units::{Millis, Mono, StartTicks};
 
 /// Read of one log at one look; more than that is passed over.
-pub const MOST_AT_ONCE: u64 = 1 << 20;
+pub const MAX_AT_ONCE: u64 = 1 << 20;
 /// What is still read of a log that grows faster.
 pub const NEWEST: u64 = 256 << 10;
 /// How often it is looked whether another file is in its place.
@@ -196,7 +196,7 @@ impl Tail {
             news.is_new = true;
         }
         let grown = size - self.offset;
-        if grown > MOST_AT_ONCE {
+        if grown > MAX_AT_ONCE {
             news.passed_over = grown - NEWEST;
             self.offset = size - NEWEST;
         }
@@ -239,8 +239,8 @@ impl Tail {
 
     /// The number of the line that begins or goes on at `offset`, if that is no great way into the file.
     pub fn line_at(&self, offset: u64) -> Option<u64> {
-        const MOST_COUNTED: u64 = 16 << 20;
-        if offset > MOST_COUNTED {
+        const MAX_COUNTED: u64 = 16 << 20;
+        if offset > MAX_COUNTED {
             return None;
         }
         let (mut at, mut breaks) = (0, 0);

@@ -19,7 +19,7 @@ use super::{Memory, MemoryError, Range};
 const MAGIC: &[u8] = b"gputop-dump 1\n";
 const LEVEL: i32 = 19;
 /// A bound on what a file may unpack to.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dump {
@@ -41,7 +41,7 @@ impl Dump {
     pub fn from_bytes(file: &[u8]) -> io::Result<Self> {
         let mut bytes = Vec::new();
         zstd::Decoder::new(file)?
-            .take(MOST_BYTES)
+            .take(MAX_BYTES)
             .read_to_end(&mut bytes)?;
         Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }

@@ -17,11 +17,11 @@ const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const SYMBOL: usize = 24;
 /// A real image has about a dozen.
-const MOST_PROGRAM_HEADERS: usize = 128;
+const MAX_PROGRAM_HEADERS: usize = 128;
 /// Of the dynamic section: 256 entries, of which a library has about 30.
 const DYNAMIC_BYTES: usize = 4_096;
 /// A hash chain is a handful of symbols long.
-const MOST_CHAINED: usize = 4_096;
+const MAX_CHAINED: usize = 4_096;
 const FIXED_ADDRESS: u16 = 2;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -67,7 +67,7 @@ impl Image {
         let Some((at, count)) = header.word(32).zip(header.half(56)) else {
             return Ok(None);
         };
-        let count = usize::from(count).min(MOST_PROGRAM_HEADERS);
+        let count = usize::from(count).min(MAX_PROGRAM_HEADERS);
         let address = base.wrapping_add(at);
         let bytes = exact(
             memory,
@@ -153,7 +153,7 @@ impl Image {
         let bucket = bucket_table.wrapping_add(u64::from(hash % buckets) * 4);
         let mut index = int(memory, bucket, what)?;
         let chains = bucket_table.wrapping_add(u64::from(buckets) * 4);
-        for _ in 0..MOST_CHAINED {
+        for _ in 0..MAX_CHAINED {
             let Some(chained) = index.checked_sub(first) else {
                 return Ok(None);
             };

@@ -31,7 +31,7 @@ pub const TO_STOP: Duration = Duration::from_millis(50);
 /// How long they are held from then on, at most.
 pub const TO_HOLD: Duration = Duration::from_millis(100);
 /// A process with more is left alone: to stop each takes a few microseconds.
-const MOST_THREADS: usize = 4_096;
+const MAX_THREADS: usize = 4_096;
 const PAUSE: Duration = Duration::from_micros(100);
 /// Threads that are no children are waited for by this (`__WALL` in wait(2)).
 const WAIT_ALL: u32 = 0x4000_0000;
@@ -45,7 +45,7 @@ pub enum HoldError {
     Traced(u32),
     #[error("{0}")]
     Denied(String),
-    #[error("it has more than {MOST_THREADS} threads")]
+    #[error("it has more than {MAX_THREADS} threads")]
     TooMany,
     #[error(
         "thread {thread} ({name}) did not stop within {} ms: the kernel is busy for it, as with a driver or a slow disk",
@@ -191,7 +191,7 @@ impl Tracer {
             if self.threads.contains_key(&thread) {
                 continue;
             }
-            if self.threads.len() >= MOST_THREADS {
+            if self.threads.len() >= MAX_THREADS {
                 return Err(HoldError::TooMany);
             }
             let tid = nix::unistd::Pid::from_raw(thread);

@@ -19,7 +19,7 @@ use super::{Memory, MemoryError, Range};
 use crate::model::units::Pid;
 
 /// IOV_MAX: what the kernel takes in one call.
-const MOST_RANGES: usize = 1_024;
+const MAX_RANGES: usize = 1_024;
 
 #[derive(Debug)]
 pub struct Live {
@@ -71,7 +71,7 @@ impl Live {
 
 impl Memory for Live {
     fn read(&self, ranges: &[Range], into: &mut Vec<u8>) -> Result<(), MemoryError> {
-        for batch in ranges.chunks(MOST_RANGES) {
+        for batch in ranges.chunks(MAX_RANGES) {
             let remote: Vec<RemoteIoVec> = batch
                 .iter()
                 .filter_map(|range| {

@@ -76,7 +76,7 @@ impl<M: Memory> Memory for &M {
 }
 
 /// More than any struct that is read as one piece; a length that came from a broken target stops here.
-const MOST: usize = 32 << 20;
+const MAX_READ: usize = 32 << 20;
 
 /// One range, whole. `what` is a noun phrase for the message.
 ///
@@ -101,7 +101,7 @@ pub fn exact(
 /// When the process may not be read, or is gone.
 pub fn up_to(memory: &impl Memory, address: u64, len: usize) -> Result<Vec<u8>, MemoryError> {
     let mut bytes = Vec::new();
-    if len <= MOST {
+    if len <= MAX_READ {
         memory.read(&[Range { address, len }], &mut bytes)?;
     }
     Ok(bytes)

@@ -13,7 +13,7 @@ const RUN: u64 = 256 << 10;
 /// What one batch of ranges may bring, so that a hostile scatter costs time and not memory.
 const BATCH: usize = 8 << 20;
 /// IOV_MAX again: one batch is one system call.
-const MOST_RUNS: usize = 1_024;
+const MAX_RUNS: usize = 1_024;
 
 /// The copies, in the order of the addresses they were asked for by.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ fn read_batch(
 fn batch_len(runs: &[Run]) -> usize {
     let mut bytes = 0;
     runs.iter()
-        .take(MOST_RUNS)
+        .take(MAX_RUNS)
         .take_while(|run| {
             bytes += run.range.len;
             bytes <= BATCH || bytes == run.range.len

@@ -9,7 +9,7 @@ use super::view::View;
 use super::{Memory, MemoryError, pointer, up_to};
 
 /// Longer names are cut by the compilers' users, not by compilers; none that is looked for comes near.
-const MOST_CHARS: usize = 256;
+const MAX_CHARS: usize = 256;
 /// `1A` is the shortest name a class can have.
 const FEWEST_CHARS: usize = 2;
 
@@ -21,7 +21,7 @@ pub fn class_name(memory: &impl Memory, object: u64) -> Result<Option<String>, M
     let vtable = pointer(memory, object, "an object")?;
     let info = pointer(memory, vtable.wrapping_sub(8), "a vtable")?;
     let name = pointer(memory, info.wrapping_add(8), "a type_info")?;
-    let text = up_to(memory, name, MOST_CHARS)?;
+    let text = up_to(memory, name, MAX_CHARS)?;
     Ok(View(&text)
         .text()
         .filter(|name| name.len() >= FEWEST_CHARS && name.bytes().all(|b| b.is_ascii_graphic()))

@@ -24,14 +24,14 @@ use crate::model::units::{
 };
 
 /// No single GPU draws 20 kW; NVML has been seen to answer with all bits set.
-const MOST_MILLIWATTS: u32 = 20_000_000;
+const MAX_MILLIWATTS: u32 = 20_000_000;
 
 fn percent(value: Reading<u32>) -> Reading<Percent> {
     value.at_most(100).map(|v| Percent(f64::from(v)))
 }
 
 fn power(result: Result<u32, NvmlError>) -> Reading<MilliWatts> {
-    reading(result).at_most(MOST_MILLIWATTS).map(MilliWatts)
+    reading(result).at_most(MAX_MILLIWATTS).map(MilliWatts)
 }
 
 fn celsius(result: Result<u32, NvmlError>) -> Reading<Celsius> {

@@ -15,7 +15,7 @@ type ListCall = unsafe extern "C" fn(
 ) -> nvml::nvmlReturn_t;
 
 /// Processes on a GPU at most: a hostile or broken driver must not make us allocate without bound.
-const MOST_PROCESSES: u32 = 65_536;
+const MAX_PROCESSES: u32 = 65_536;
 
 fn symbol<T: Copy, E>(symbol: &Result<T, E>) -> Result<T, NvmlError> {
     symbol
@@ -82,8 +82,8 @@ fn processes(
                 buffers.processes.as_mut_ptr(),
             )
         };
-        if code == nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE && room < MOST_PROCESSES {
-            room = count.saturating_add(8).clamp(room * 2, MOST_PROCESSES);
+        if code == nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE && room < MAX_PROCESSES {
+            room = count.saturating_add(8).clamp(room * 2, MAX_PROCESSES);
             continue;
         }
         nvml_try(code)?;
@@ -143,8 +143,8 @@ pub fn process_utilization(
         };
         match code {
             nvml::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => return Ok(Vec::new()),
-            nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE if room < MOST_PROCESSES => {
-                room = count.saturating_add(8).clamp(room * 2, MOST_PROCESSES);
+            nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE if room < MAX_PROCESSES => {
+                room = count.saturating_add(8).clamp(room * 2, MAX_PROCESSES);
             }
             code => {
                 nvml_try(code)?;

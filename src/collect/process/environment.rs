@@ -46,14 +46,14 @@ pub fn job(environment: &List) -> Option<String> {
 
 /// The entries of CUDA_VISIBLE_DEVICES. Set to nothing it hides every GPU, which is not the same as unset.
 pub fn visible_devices(environment: &List) -> Reading<Vec<String>> {
-    const MOST_DEVICES: usize = 64;
+    const MAX_DEVICES: usize = 64;
     let set = environment
         .entries()
         .find_map(|entry| entry.strip_prefix(b"CUDA_VISIBLE_DEVICES="));
     let Some(value) = set else {
         return Reading::missing(Reason::Unsupported, "CUDA_VISIBLE_DEVICES is not set");
     };
-    let entries = value.split(|byte| *byte == b',').take(MOST_DEVICES);
+    let entries = value.split(|byte| *byte == b',').take(MAX_DEVICES);
     Reading::Value(
         entries
             .map(|entry| visible(entry.trim_ascii(), 64))

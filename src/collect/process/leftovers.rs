@@ -19,7 +19,7 @@ use crate::model::units::{Mono, Pid};
 
 const SCAN_EVERY_MS: u64 = 15_000;
 /// More than a sentence can name.
-const MOST: usize = 64;
+const MAX_NAMED: usize = 64;
 /// A trainer has hundreds of threads.
 const MAX_THREADS: usize = 4_096;
 const MAX_NAME_CHARS: usize = 64;
@@ -67,7 +67,7 @@ fn scan(proc_root: &Path, listed: &[Pid]) -> Vec<Leftover> {
     let own = std::process::id();
     let pids = numbers_in(proc_root).filter(|pid| *pid != own);
     pids.filter_map(|pid| leftover(proc_root, Pid(pid), listed, &mut buffer))
-        .take(MOST)
+        .take(MAX_NAMED)
         .collect()
 }
 

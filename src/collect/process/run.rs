@@ -11,13 +11,13 @@ use crate::model::units::Pid;
 /// As the kernel names it: at most 15 bytes of the file's name.
 const RUN: &[u8] = b"gputop";
 /// Launchers start launchers, but not without end.
-const MOST_PARENTS: usize = 32;
+const MAX_PARENTS: usize = 32;
 
 /// Looked for among who began the process, up to where this user may not look; none where it is that command itself.
 pub fn command_of(proc_root: &Path, process: ProcessKey, parent: Pid) -> Option<ProcessKey> {
     let (mut below, mut next) = (process, parent);
     let mut buffer = StatBuffer::new();
-    for _ in 0..MOST_PARENTS {
+    for _ in 0..MAX_PARENTS {
         if next.0 <= 1 {
             return None;
         }

@@ -188,7 +188,7 @@ fn what_comes_too_late_is_not_attributed() {
     read(&mut reader, target.key()).expect("a stack");
     let stack = reader.take(at(now_mono(), StackWhy::NewMaximum));
     let stack = stack.expect("in time").expect("a stack");
-    assert!(stack.lag <= MOST_LAG);
+    assert!(stack.lag <= MAX_LAG);
     assert_eq!(
         (stack.why, stack.allocated),
         (StackWhy::NewMaximum, Some(Bytes(1)))

@@ -21,7 +21,7 @@ pub const SAMPLE: usize = 144;
 /// PyTorch rounds every size to this.
 pub const GRANULE: u64 = 512;
 /// An expandable segment reserves address space for the whole card and an eighth.
-const MOST_ADDRESSES: u64 = 1 << 44;
+const MAX_ADDRESSES: u64 = 1 << 44;
 
 const STREAM: usize = 8;
 
@@ -75,7 +75,7 @@ impl BlockLayout {
         let valid = blocks
             .iter()
             .filter_map(|block| found.parse(0, *block, false))
-            .filter(|block| block.is_plausible(pools, MOST_ADDRESSES))
+            .filter(|block| block.is_plausible(pools, MAX_ADDRESSES))
             .count();
         // Half, because some of the sample may have been freed on the way here.
         (valid > 0 && valid * 2 > blocks.len()).then_some(found)
@@ -115,7 +115,7 @@ impl Block {
     /// Whether this is a Block and not what came to lie where one was. `most` is what a block with memory behind it
     /// can have.
     pub fn is_plausible(&self, pools: &HashSet<u64>, most: u64) -> bool {
-        let most = if self.is_mapped { most } else { MOST_ADDRESSES };
+        let most = if self.is_mapped { most } else { MAX_ADDRESSES };
         self.size > 0
             && self.size.is_multiple_of(GRANULE)
             && self.size <= most

@@ -12,11 +12,11 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up_to};
 
 /// More blocks than any process has: ten thousand is many. What is counted beyond it is not believed.
-pub const MOST_BLOCKS: u64 = 1 << 18;
-/// A table is at least half full, so this is enough for `MOST_BLOCKS`.
-const MOST_SLOTS: u64 = 1 << 20;
+pub const MAX_BLOCKS: u64 = 1 << 18;
+/// A table is at least half full, so this is enough for `MAX_BLOCKS`.
+const MAX_SLOTS: u64 = 1 << 20;
 /// `max_lookups` is log2 of the slots, at least 4.
-const MOST_LOOKUPS: u8 = 64;
+const MAX_LOOKUPS: u8 = 64;
 /// 0.5 as a float.
 const LOAD_FACTOR: u32 = 0x3f00_0000;
 
@@ -48,7 +48,7 @@ impl Set {
             set.root == 0 && set.leftmost == set.header && set.rightmost == set.header
         } else {
             let nodes = [set.root, set.leftmost, set.rightmost];
-            set.count <= MOST_BLOCKS && nodes.into_iter().all(is_pointer)
+            set.count <= MAX_BLOCKS && nodes.into_iter().all(is_pointer)
         };
         (is_red && is_plausible).then_some(set)
     }
@@ -96,7 +96,7 @@ impl Node {
 pub fn set_values(memory: &impl Memory, sets: &[Set]) -> Result<Vec<u64>, MemoryError> {
     let taken = sets.iter().filter(|set| set.count > 0);
     let claimed: u64 = taken.clone().map(|set| set.count + 16).sum();
-    let most = usize::try_from(claimed.min(MOST_BLOCKS)).unwrap_or_default();
+    let most = usize::try_from(claimed.min(MAX_BLOCKS)).unwrap_or_default();
     let mut level: Vec<u64> = taken.map(|set| set.root).collect();
     let mut values = Vec::with_capacity(most);
     while !level.is_empty() && values.len() < most {
@@ -135,8 +135,8 @@ impl HashTable {
         let is_power = slots_minus_one & slots_minus_one.wrapping_add(1) == 0;
         let is_plausible = is_pointer(table.entries)
             && is_power
-            && slots_minus_one < MOST_SLOTS
-            && (3..MOST_LOOKUPS).contains(&lookups)
+            && slots_minus_one < MAX_SLOTS
+            && (3..MAX_LOOKUPS).contains(&lookups)
             && view.int(offset + 20)? == LOAD_FACTOR
             && table.count <= slots_minus_one + 1;
         is_plausible.then_some(table)

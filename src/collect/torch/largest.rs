@@ -15,9 +15,9 @@ use crate::collect::memory::view::View;
 use crate::collect::memory::{Memory, MemoryError, exact, objects};
 
 /// A tree of 2^18 nodes is at most 36 deep.
-const MOST_STEPS: usize = 40;
+const MAX_STEPS: usize = 40;
 /// Descents are made for so many streams; PyTorch's stream pool has 32 for each priority.
-const MOST_STREAMS: usize = 32;
+const MAX_STREAMS: usize = 32;
 
 /// Why there is none.
 #[derive(Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl<M: Memory> Search<'_, M> {
     fn largest_of(&self, set: &Set, first_stream: u64, last: Block) -> Result<u64, Unclear> {
         let mut largest = last.size;
         let mut stream = last.stream;
-        for _ in 0..MOST_STREAMS {
+        for _ in 0..MAX_STREAMS {
             if stream == first_stream {
                 return Ok(largest);
             }
@@ -113,7 +113,7 @@ impl<M: Memory> Search<'_, M> {
     fn last_below(&self, root: u64, stream: u64) -> Result<Block, Unclear> {
         let mut best = None;
         let mut at = root;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             if at == 0 {
                 break;
             }

@@ -50,11 +50,11 @@ pub const FAMILIES: &[Family] = &[
 const HOLE_AFTER: usize = 6;
 /// Everything that is looked for lies in here; no less than this may be mapped.
 const DEVICE: usize = 4_096;
-const LEAST: usize = 1_200;
+const MIN_MAPPED: usize = 1_200;
 /// How far behind the statistics the first set is searched.
 const FIRST_SET: std::ops::Range<usize> = 768..1_600;
 /// A BlockPool has up to three sets so far.
-const MOST_SETS: usize = 6;
+const MAX_SETS: usize = 6;
 /// How far behind the first pool's flag the second pool may begin.
 const NEXT_POOL: usize = 160;
 /// `__kind` of glibc's pthread_mutex_t, on both architectures.
@@ -103,7 +103,7 @@ impl Layout {
         let bytes = up_to(memory, address, DEVICE)?;
         let view = View(&bytes);
         let stats = mutex_size(machine);
-        if bytes.len() < LEAST {
+        if bytes.len() < MIN_MAPPED {
             return Ok(Found::No);
         }
         let is_held = view.int(0) != Some(0) && view.int(MUTEX_KIND) == Some(RECURSIVE);
@@ -135,7 +135,7 @@ impl Layout {
             return Ok(None);
         };
         let mut sets = 1;
-        while sets < MOST_SETS && is_set(large + Set::SIZE * sets)? {
+        while sets < MAX_SETS && is_set(large + Set::SIZE * sets)? {
             sets += 1;
         }
         let flag = large + Set::SIZE * sets;

@@ -22,17 +22,17 @@ const SYMBOL: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 const ANY_SYMBOL: &str = "_ZN3c104cuda12device_countEv";
 const LIBRARIES: &[&str] = &["libc10_cuda.so", "libc10_hip.so"];
 /// Two torches in one process are rare, more a mistake.
-const MOST_IMAGES: usize = 4;
+const MAX_IMAGES: usize = 4;
 /// The interpreter, and what else is mapped with code and is no library.
-const MOST_EXECUTABLES: usize = 8;
+const MAX_EXECUTABLES: usize = 8;
 /// How far into the allocator object its vector may be: 35648 on aarch64 so far.
 const OBJECT: usize = 64 << 10;
 /// libc10_cuda has 0.2 MiB.
-const MOST_STATIC: usize = 4 << 20;
+const MAX_STATIC: usize = 4 << 20;
 /// No machine has more GPUs.
-const MOST_DEVICES: u64 = 128;
+const MAX_DEVICES: u64 = 128;
 /// Of the vector's storage.
-const MOST_CAPACITY: u64 = 4_096;
+const MAX_CAPACITY: u64 = 4_096;
 
 /// The list of device allocators, found and recognised.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,7 @@ pub fn locate(memory: &impl Memory) -> Result<Located, Failure> {
     let bases = images(&maps, |map| LIBRARIES.contains(&map.file_name()));
     let mut best = Failure::NotTorch;
     let mut idle = None;
-    for base in bases.into_iter().take(MOST_IMAGES) {
+    for base in bases.into_iter().take(MAX_IMAGES) {
         match locate_in(memory, &maps, base) {
             Ok(located) if is_in_use(memory, &located)? => return Ok(located),
             Ok(located) => idle = idle.or(Some(located)),
@@ -131,7 +131,7 @@ fn allocator(
         return Ok(Some(object));
     }
     let is_program = |map: &Mapping| !map.file_name().contains(".so");
-    for base in images(maps, is_program).into_iter().take(MOST_EXECUTABLES) {
+    for base in images(maps, is_program).into_iter().take(MAX_EXECUTABLES) {
         let Some(program) = readable(Image::read(memory, base))? else {
             continue;
         };
@@ -170,7 +170,7 @@ struct Search<'a, M> {
 impl<M: Memory> Search<'_, M> {
     /// The vector in a range, as far as the range is mapped.
     fn vector(&mut self, range: Range) -> Result<Option<Located>, MemoryError> {
-        let bytes = up_to(self.memory, range.address, range.len.min(MOST_STATIC))?;
+        let bytes = up_to(self.memory, range.address, range.len.min(MAX_STATIC))?;
         let words: Vec<u64> = View(&bytes).words().collect();
         for (index, window) in words.windows(3).enumerate() {
             let [begin, end, storage] = window else {
@@ -247,6 +247,6 @@ fn is_vector(begin: u64, end: u64, storage: u64) -> bool {
         && end <= storage
         && end.is_multiple_of(8)
         && storage.is_multiple_of(8)
-        && storage - begin <= MOST_CAPACITY
-        && end - begin <= MOST_DEVICES * 8
+        && storage - begin <= MAX_CAPACITY
+        && end - begin <= MAX_DEVICES * 8
 }

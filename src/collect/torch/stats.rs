@@ -16,8 +16,8 @@ use crate::model::units::Bytes;
 pub const ARRAY: usize = 96;
 const STAT: usize = 32;
 /// No GPU has a petabyte, and no counter of bytes handed out gets this far.
-const MOST_BYTES: i64 = 1 << 50;
-const MOST_COUNTED: i64 = 1 << 62;
+const MAX_BYTES: i64 = 1 << 50;
+const MAX_COUNTED: i64 = 1 << 62;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stat {
@@ -65,9 +65,9 @@ impl Stat {
     }
 
     fn is_lawful(self) -> bool {
-        (0..=MOST_BYTES).contains(&self.peak)
+        (0..=MAX_BYTES).contains(&self.peak)
             && (0..=self.peak).contains(&self.current)
-            && (0..=MOST_COUNTED).contains(&self.allocated)
+            && (0..=MAX_COUNTED).contains(&self.allocated)
             && self.freed >= 0
             && self.allocated.saturating_sub(self.freed) <= self.current
     }

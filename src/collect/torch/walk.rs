@@ -17,9 +17,9 @@ use crate::collect::memory::{Memory, MemoryError, exact, is_pointer, objects, up
 use crate::model::pool::{PoolId, PoolKind};
 
 /// Ids of private pools count up from 0, or are the graph's number and a flag.
-const MOST_POOL_ID: u64 = 1 << 48;
+const MAX_POOL_ID: u64 = 1 << 48;
 /// vLLM has a hundred.
-const MOST_PRIVATE_POOLS: u64 = 4_096;
+const MAX_PRIVATE_POOLS: u64 = 4_096;
 /// A pair of ids and a pointer, behind the distance.
 const GRAPH_POOL_ENTRY: usize = 32;
 const ACTIVE_ENTRY: usize = 16;
@@ -78,7 +78,7 @@ impl<M: Memory> Device<'_, M> {
         let mut candidates = Vec::new();
         for offset in self.layout.graph_pools() {
             let table = HashTable::parse(View(&bytes), offset);
-            let Some(table) = table.filter(|t| (1..=MOST_PRIVATE_POOLS).contains(&t.count)) else {
+            let Some(table) = table.filter(|t| (1..=MAX_PRIVATE_POOLS).contains(&t.count)) else {
                 continue;
             };
             // A table of something else may end before its entries would, were they pools.
@@ -183,6 +183,6 @@ impl<M: Memory> Device<'_, M> {
 fn graph_pool(entry: View<'_>) -> Option<(u64, PoolId)> {
     let ids = [entry.word(0)?, entry.word(8)?];
     let pool = entry.word(16)?;
-    (ids.iter().all(|&id| id < MOST_POOL_ID) && is_pointer(pool))
+    (ids.iter().all(|&id| id < MAX_POOL_ID) && is_pointer(pool))
         .then_some((pool, PoolId(ids[0], ids[1])))
 }

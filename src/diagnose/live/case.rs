@@ -31,7 +31,7 @@ use crate::model::text::visible;
 use crate::model::units::{GpuUuid, Mono, UnixMillis};
 
 /// Text that is kept for one case.
-const MOST_TEXT: usize = 256 << 10;
+const MAX_TEXT: usize = 256 << 10;
 /// The stack of an allocation that a library tried and let fail: it looks for the fastest algorithm that fits.
 const SEARCHES: &[(&str, &str)] = &[
     ("conv.py", "_conv_forward"),
@@ -544,7 +544,7 @@ impl Case {
         let texts = self.members.values().flat_map(|m| &m.texts);
         let mut all = String::new();
         for text in texts {
-            if all.len() + text.text.len() > MOST_TEXT {
+            if all.len() + text.text.len() > MAX_TEXT {
                 break;
             }
             all.push_str(&text.text);
@@ -615,7 +615,7 @@ impl Member {
     fn read(&mut self, excerpt: &LogExcerpt) {
         let file = excerpt.file.value().map_or("its output", String::as_str);
         let held: usize = self.texts.iter().map(|t| t.text.len()).sum();
-        if held + excerpt.text.len() > MOST_TEXT {
+        if held + excerpt.text.len() > MAX_TEXT {
             return;
         }
         let file = visible(file.as_bytes(), 4096);

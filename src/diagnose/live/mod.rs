@@ -50,7 +50,7 @@ const OTHER_RANKS: Millis = Millis(45 * 60_000);
 /// The same failure again within this time is counted, not told anew.
 const AGAIN: Millis = Millis(10 * 60_000);
 /// Cases that are kept for what may still come to them.
-const MOST_CASES: usize = 200;
+const MAX_CASES: usize = 200;
 
 /// Names a case for ever: two observers of the same host give the same failure the same key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -253,7 +253,7 @@ impl Observer {
         if let Some(index) = self.cases.iter().rposition(is_its) {
             return index;
         }
-        if self.cases.len() >= MOST_CASES {
+        if self.cases.len() >= MAX_CASES {
             self.cases.remove(0);
         }
         let key = CaseKey {

@@ -11,15 +11,15 @@ use crate::model::place::{gpu_of, listed};
 use crate::model::pool::{FailureMap, Pools, Segment};
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
-use crate::model::scene::{FreeBlocks, MOST_PARTS, Scene, SceneMap};
+use crate::model::scene::{FreeBlocks, MAX_PARTS, Scene, SceneMap};
 use crate::model::units::{GpuUuid, Mono};
 
 /// GPUs of one incident that are kept; a rank has one.
-const MOST_GPUS: usize = 16;
+const MAX_GPUS: usize = 16;
 /// Ranks of one job that are named.
-const MOST_OWN: usize = 64;
+const MAX_OWN: usize = 64;
 /// Processes of one GPU that are kept, those that hold most.
-const MOST_PROCESSES: usize = 16;
+const MAX_PROCESSES: usize = 16;
 
 /// Takes into the scene what `frame` has of a process: the GPUs it is on, and those that are `told` to be its own.
 /// What is there already stays as it was first seen.
@@ -37,13 +37,13 @@ pub fn take(scene: &mut Scene, frame: &Frame, process: Option<ProcessKey>, told:
     }
     for gpu in &frame.gpus {
         let is_there = |known: &Gpu| known.uuid == gpu.uuid;
-        let is_full = scene.frame.gpus.len() >= MOST_GPUS;
+        let is_full = scene.frame.gpus.len() >= MAX_GPUS;
         if !is_full && !scene.frame.gpus.iter().any(is_there) && is_its(frame, gpu, process, told) {
             take_gpu(scene, frame, gpu, process);
         }
     }
     if let Some(process) = process {
-        if scene.processes.len() < MOST_OWN && !scene.processes.contains(&process) {
+        if scene.processes.len() < MAX_OWN && !scene.processes.contains(&process) {
             scene.processes.push(process);
         }
         take_processes(&mut scene.frame, frame, |key| key == process);
@@ -67,8 +67,8 @@ fn take_gpu(scene: &mut Scene, frame: &Frame, gpu: &Gpu, own: Option<ProcessKey>
     if let Reading::Value(list) = &mut gpu.processes {
         let is_own = own.is_some();
         list.sort_by_key(|p| (Reverse(is_own && p.process == own), Reverse(p.vram.get())));
-        let beyond = list.len().saturating_sub(MOST_PROCESSES);
-        list.truncate(MOST_PROCESSES);
+        let beyond = list.len().saturating_sub(MAX_PROCESSES);
+        list.truncate(MAX_PROCESSES);
         scene.left_out += u32::try_from(beyond).unwrap_or(u32::MAX);
         let keys: Vec<ProcessKey> = list.iter().filter_map(|p| p.process).collect();
         take_processes(&mut scene.frame, frame, |key| keys.contains(&key));
@@ -118,7 +118,7 @@ pub fn map(failed: &FailureMap) -> SceneMap {
         .map(|segment| segment.blocks.len())
         .sum();
     let (segments, blocks) = (map.segments.len() as u64, blocks as u64);
-    let whole = (segments + blocks <= MOST_PARTS).then(|| {
+    let whole = (segments + blocks <= MAX_PARTS).then(|| {
         let mut map = map.clone();
         map.segments
             .iter_mut()

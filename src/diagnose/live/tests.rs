@@ -829,7 +829,7 @@ fn a_thousand_ends_at_once_are_told_apart_and_what_is_kept_stays_bounded() {
         (1_000..2_000).step_by(10).collect::<Vec<_>>(),
         "and no other"
     );
-    assert!(stage.observer.cases.len() <= super::MOST_CASES);
+    assert!(stage.observer.cases.len() <= super::MAX_CASES);
 }
 
 #[test]

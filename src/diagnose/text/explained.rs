@@ -16,7 +16,7 @@
 const INDENT: usize = 6;
 const SECTIONS: [&str; 7] = ["DO", "NOT", "WHY", "NEED", "SAID", "AT", "THEN"];
 /// The sentences between headline and sections.
-const MOST_SENTENCES: usize = 12;
+const MAX_SENTENCES: usize = 12;
 
 /// A line that is not blank, and its number.
 type Numbered<'a> = (u64, &'a str);
@@ -39,7 +39,7 @@ pub(super) fn take_out<L>(lines: &mut Vec<L>, of: impl Fn(&L) -> Numbered<'_>) {
 fn length(lines: &[Numbered<'_>]) -> Option<usize> {
     let (_, first) = lines.first()?;
     let sections = if is_headline(first) {
-        let sentences = lines.windows(2).take(MOST_SENTENCES);
+        let sentences = lines.windows(2).take(MAX_SENTENCES);
         let mut gaps = sentences.map(|pair| is_gap(pair[0], pair[1]));
         gaps.position(|is_gap| is_gap)? + 1
     } else {

@@ -21,10 +21,10 @@ use crate::model::stack::PythonStack;
 use crate::model::units::{Bytes, MegaHertz, Millis, Mono};
 
 /// Other processes, and GPUs, that are named; `--json` has more.
-const MOST_OTHERS: usize = 5;
-const MOST_GPUS: usize = 4;
+const MAX_OTHERS: usize = 5;
+const MAX_GPUS: usize = 4;
 /// Innermost functions of a stack that are shown.
-const MOST_FRAMES: usize = 8;
+const MAX_FRAMES: usize = 8;
 /// Cells of the longest bar of the histogram.
 const BAR: u64 = 24;
 
@@ -52,7 +52,7 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<Line> {
             );
         }
     };
-    let gpus = scene.frame.gpus.iter().take(MOST_GPUS);
+    let gpus = scene.frame.gpus.iter().take(MAX_GPUS);
     section("ON", gpus.map(|gpu| on(gpu, scene.at)).collect());
     section("ALSO", also(scene, others));
     if let Some(map) = &scene.map {
@@ -139,7 +139,7 @@ fn also(scene: &Scene, others: Others) -> Vec<String> {
         list.extend(there.filter(is_other).map(|process| (gpu, process)));
     }
     list.sort_by_key(|(_, process)| std::cmp::Reverse(process.vram.get()));
-    let beyond = list.len().saturating_sub(MOST_OTHERS) + scene.left_out as usize;
+    let beyond = list.len().saturating_sub(MAX_OTHERS) + scene.left_out as usize;
     let words = |(gpu, process): &(&Gpu, &GpuProcess)| {
         let facts = process.process.and_then(|key| frame.process(key));
         let facts = facts.filter(|_| others == Others::Named);
@@ -154,7 +154,7 @@ fn also(scene: &Scene, others: Others) -> Vec<String> {
             process.pid, gpu.index
         )
     };
-    let mut lines: Vec<String> = list.iter().take(MOST_OTHERS).map(words).collect();
+    let mut lines: Vec<String> = list.iter().take(MAX_OTHERS).map(words).collect();
     if beyond > 0 {
         lines.push(format!("and {beyond} more"));
     }
@@ -230,9 +230,9 @@ fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<Line> {
     if frames.is_empty() {
         lines.push(format!("{:INDENT$}no Python function is running", ""));
     }
-    let shown = frames.iter().take(MOST_FRAMES);
+    let shown = frames.iter().take(MAX_FRAMES);
     lines.extend(shown.map(|frame| format!("{:INDENT$}{frame}", "")));
-    let beyond = frames.len().saturating_sub(MOST_FRAMES);
+    let beyond = frames.len().saturating_sub(MAX_FRAMES);
     if beyond > 0 {
         lines.push(format!("{:INDENT$}and {beyond} more below", ""));
     }

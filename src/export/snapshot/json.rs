@@ -15,7 +15,7 @@ use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot};
 
 /// Stacks of each list; those beyond hold next to nothing.
-const MOST_STACKS: usize = 200;
+const MAX_STACKS: usize = 200;
 
 #[derive(Serialize)]
 struct Document<'s> {
@@ -207,14 +207,14 @@ fn trace<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Trace<'s> {
         requested_bytes_peak: span.allocated.1,
         peak_event: study.peak,
         reserved_bytes_peak: span.reserved,
-        ooms: device.ooms().take(MOST_STACKS).map(oom).collect(),
+        ooms: device.ooms().take(MAX_STACKS).map(oom).collect(),
         by_stack_at_peak: holders(stacks, study.history.live_at(device, study.peak)),
         growth: holders(stacks, study.history.growth(device, 0, events)),
     }
 }
 
 fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
-    let list = list.into_iter().take(MOST_STACKS);
+    let list = list.into_iter().take(MAX_STACKS);
     list.map(|by| Holder {
         bytes: by.amount.bytes,
         blocks: by.amount.blocks,

@@ -9,7 +9,7 @@ use crate::snapshot::stacks::Stacks;
 use crate::snapshot::{Event, Setting, Snapshot};
 
 /// Lines of each list; `--json` has more.
-const MOST: usize = 20;
+const MAX_LINES: usize = 20;
 
 pub fn text(shown: &Shown<'_>) -> String {
     let mut out = format!("{}\n", shown.name);
@@ -112,7 +112,7 @@ fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
         study.peak,
         span.reserved
     );
-    for (at, event) in device.ooms().take(MOST) {
+    for (at, event) in device.ooms().take(MAX_LINES) {
         let when = device
             .since_first(event)
             .map(|us| format!(" +{}", seconds(us)));
@@ -141,14 +141,14 @@ pub const UNKNOWN: &str = "no stack recorded";
 pub const BEFORE: &str = "from before the trace, or without a stack";
 
 fn write_list(out: &mut String, stacks: &Stacks, list: &[ByStack], unknown: &str) {
-    for by in list.iter().take(MOST) {
+    for by in list.iter().take(MAX_LINES) {
         let words = match by.stack {
             0 => unknown.to_owned(),
             stack => stacks.words(stack),
         };
         let _ = writeln!(out, "{}  {words}", amount(by.amount));
     }
-    if let Some(more) = list.len().checked_sub(MOST).filter(|&more| more > 0) {
+    if let Some(more) = list.len().checked_sub(MAX_LINES).filter(|&more| more > 0) {
         let _ = writeln!(out, "  and {more} more");
     }
 }

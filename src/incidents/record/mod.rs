@@ -21,12 +21,12 @@ use crate::model::units::{Millis, Mono};
 /// The version of the file. Fields are only added; another number is for what an older reader would get wrong.
 pub(super) const SCHEMA: u32 = 1;
 /// Text of the log that is kept, in bytes.
-const MOST_EXCERPT: usize = 256 << 10;
-const MOST_EVENTS: usize = 64;
-const MOST_TRACKS: usize = 64;
+const MAX_EXCERPT: usize = 256 << 10;
+const MAX_EVENTS: usize = 64;
+const MAX_TRACKS: usize = 64;
 /// Values of a track that are kept, the newest.
-const MOST_VALUES: usize = 720;
-const MOST_VARIABLES: usize = 256;
+const MAX_VALUES: usize = 720;
+const MAX_VARIABLES: usize = 256;
 /// As long as whoever watches a process takes its end for one of what happened before.
 const ENDED_OF_IT: Millis = Millis(30_000);
 
@@ -234,13 +234,13 @@ impl Record {
             excerpt.cut();
         }
         let events = &mut self.evidence.events;
-        events.drain(..events.len().saturating_sub(MOST_EVENTS));
+        events.drain(..events.len().saturating_sub(MAX_EVENTS));
         if let Some(scene) = &mut self.scene {
             scene.cut();
         }
-        self.history.truncate(MOST_TRACKS);
+        self.history.truncate(MAX_TRACKS);
         self.history.iter_mut().for_each(Track::cut);
-        self.environment.truncate(MOST_VARIABLES);
+        self.environment.truncate(MAX_VARIABLES);
         self
     }
 }
@@ -248,7 +248,7 @@ impl Record {
 impl Excerpt {
     /// The end is what tells of a failure.
     fn cut(&mut self) {
-        let surplus = self.text.len().saturating_sub(MOST_EXCERPT);
+        let surplus = self.text.len().saturating_sub(MAX_EXCERPT);
         if surplus > 0 {
             let rest = (surplus..self.text.len()).find(|at| self.text.is_char_boundary(*at));
             let from = rest.unwrap_or(self.text.len());
@@ -264,7 +264,7 @@ impl Excerpt {
 
 impl Track {
     fn cut(&mut self) {
-        let surplus = self.values.len().saturating_sub(MOST_VALUES);
+        let surplus = self.values.len().saturating_sub(MAX_VALUES);
         self.values.drain(..surplus);
         let passed = self.step.0.saturating_mul(surplus as u64);
         self.start = Mono(self.start.0.saturating_add(passed));

@@ -284,10 +284,10 @@ fn sections_are_bounded_and_the_end_of_the_log_stays() {
         .collect();
     let one = one.bounded();
     let excerpt = one.excerpt.as_ref().expect("it is kept");
-    assert!(excerpt.text.len() <= MOST_EXCERPT && excerpt.is_cut);
+    assert!(excerpt.text.len() <= MAX_EXCERPT && excerpt.is_cut);
     assert!(excerpt.text.starts_with('x') && excerpt.text.ends_with("the end"));
-    assert_eq!(one.evidence.events.len(), MOST_EVENTS);
-    assert_eq!(one.evidence.events[0].seq, 500 - MOST_EVENTS as u64);
+    assert_eq!(one.evidence.events.len(), MAX_EVENTS);
+    assert_eq!(one.evidence.events[0].seq, 500 - MAX_EVENTS as u64);
     assert_eq!(one.clone().bounded(), one);
 }
 
@@ -314,7 +314,7 @@ fn a_record_reads_back_with_what_a_later_version_added() {
 #[test]
 fn of_two_who_watched_the_scene_is_one_and_its_map_is_bounded() {
     use crate::model::pool::PoolMap;
-    use crate::model::scene::{MOST_PARTS, Scene, SceneMap};
+    use crate::model::scene::{MAX_PARTS, Scene, SceneMap};
     use crate::model::stack::PythonStack;
     let stack = |at: u64| PythonStack {
         process: key(418, 0).process.expect("one"),
@@ -338,7 +338,7 @@ fn of_two_who_watched_the_scene_is_one_and_its_map_is_bounded() {
     let second = with(Scene {
         at: Mono(9),
         stacks: vec![stack(60)],
-        map: Some(map(MOST_PARTS + 1)),
+        map: Some(map(MAX_PARTS + 1)),
         ..Scene::default()
     });
     let both = first.revised_by(second.clone()).bounded();

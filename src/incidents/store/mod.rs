@@ -21,12 +21,12 @@ use crate::model::text::{quoted, visible};
 use crate::model::units::UnixMillis;
 
 /// Incidents that are kept, and their bytes; of more the oldest go, those that were read first.
-const MOST_RECORDS: usize = 200;
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_RECORDS: usize = 200;
+const MAX_BYTES: u64 = 64 << 20;
 /// No file that was written here is larger.
-const MOST_FILE: u64 = 4 << 20;
+const MAX_FILE: u64 = 4 << 20;
 /// Entries of the directory that are looked at, whatever somebody put there.
-const MOST_ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 /// How long another writer is waited for; a write takes milliseconds.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// Far less than a write takes, so that one who writes again and again leaves the others their turn.
@@ -35,7 +35,7 @@ const LOCK: &str = "lock";
 /// A part that is older belongs to nobody.
 const PART_OLD: Duration = Duration::from_mins(10);
 /// Names that are tried for two processes whose hashes are the same.
-const MOST_NAMES: u64 = 60;
+const MAX_NAMES: u64 = 60;
 
 /// The store of this user.
 #[derive(Debug, Clone)]
@@ -220,7 +220,7 @@ impl Store {
             path: path.clone(),
             why,
         };
-        let bytes = files::read(&path, MOST_FILE).map_err(|error| match error.kind() {
+        let bytes = files::read(&path, MAX_FILE).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Unknown {
                 word: uid.to_string(),
                 instead: String::new(),
@@ -429,8 +429,8 @@ impl Store {
     /// Removes what is more than is kept, but never what was just written.
     fn forget(&self, written: &Uid, mut files: Vec<Listed>) {
         let is_too_much = |files: &[Listed]| {
-            files.len() > MOST_RECORDS
-                || files.iter().map(|file| file.bytes).sum::<u64>() > MOST_BYTES
+            files.len() > MAX_RECORDS
+                || files.iter().map(|file| file.bytes).sum::<u64>() > MAX_BYTES
         };
         if !is_too_much(&files) {
             return;
@@ -444,7 +444,7 @@ impl Store {
         loop {
             let rest = oldest.as_slice();
             let bytes: u64 = rest.iter().map(|file| file.bytes).sum();
-            if rest.len() < MOST_RECORDS && bytes + own <= MOST_BYTES {
+            if rest.len() < MAX_RECORDS && bytes + own <= MAX_BYTES {
                 break;
             }
             let Some(file) = oldest.next() else { break };
@@ -472,7 +472,7 @@ impl Store {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)
             .map_err(unusable)?
-            .take(MOST_ENTRIES)
+            .take(MAX_ENTRIES)
             .flatten()
         {
             let name = entry.file_name();
@@ -523,7 +523,7 @@ impl Store {
         let Ok(entries) = fs::read_dir(&self.folder) else {
             return;
         };
-        for entry in entries.take(MOST_ENTRIES).flatten() {
+        for entry in entries.take(MAX_ENTRIES).flatten() {
             let is_part = Path::new(&entry.file_name())
                 .extension()
                 .is_some_and(|extension| extension == files::PART);
@@ -548,7 +548,7 @@ fn file_name(uid: &Uid) -> String {
 
 /// A name that no other incident has: two processes may hash alike.
 fn free_name(record: &Record, files: &[Listed]) -> Result<Uid, StoreError> {
-    (0..MOST_NAMES)
+    (0..MAX_NAMES)
         .map(|later| Uid::of(&record.observed, later))
         .find(|uid| files.iter().all(|file| file.uid != *uid))
         .ok_or_else(|| StoreError::Unwritable {
@@ -565,7 +565,7 @@ fn fitting(mut record: Record) -> io::Result<Vec<u8>> {
         bytes.push(b'\n');
         Ok(bytes)
     };
-    let fits = |bytes: &Vec<u8>| bytes.len() as u64 <= MOST_FILE;
+    let fits = |bytes: &Vec<u8>| bytes.len() as u64 <= MAX_FILE;
     let bytes = written(&record)?;
     if fits(&bytes) {
         return Ok(bytes);

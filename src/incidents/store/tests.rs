@@ -105,7 +105,7 @@ fn somebody_is_told_once() {
 #[test]
 fn the_oldest_go_and_of_them_the_read_ones_first() {
     let (_home, store) = store();
-    let most = u32::try_from(MOST_RECORDS).expect("small");
+    let most = u32::try_from(MAX_RECORDS).expect("small");
     let uids: Vec<Uid> = (0..most).map(|n| put(&store, record(n, n)).uid).collect();
     store
         .mark_read(&[uids[5].clone(), uids[9].clone()])
@@ -115,7 +115,7 @@ fn the_oldest_go_and_of_them_the_read_ones_first() {
         files.into_iter().map(|file| file.uid).collect()
     };
     put(&store, record(most, most));
-    assert_eq!(names().len(), MOST_RECORDS);
+    assert_eq!(names().len(), MAX_RECORDS);
     assert!(!names().contains(&uids[5]));
     put(&store, record(most + 1, most + 1));
     assert!(!names().contains(&uids[9]) && names().contains(&uids[0]));

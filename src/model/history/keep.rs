@@ -13,15 +13,15 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, Millis, Mono};
 
 /// What a history may take. A day of 8 GPUs and 64 processes takes less.
-const MOST_BYTES: usize = 40 << 20;
+const MAX_BYTES: usize = 40 << 20;
 /// One of which a part is kept: a day of 8 GPUs takes four of these.
-const MOST_PART_BYTES: usize = 8 << 20;
+const MAX_PART_BYTES: usize = 8 << 20;
 
 /// How far an outline reaches back.
 const OUTLINE: Millis = Millis(3_600_000);
 
 /// Processes that have ended and whose series are kept.
-const MOST_ENDED: usize = 256;
+const MAX_ENDED: usize = 256;
 
 /// A process of which nothing was read for so long has ended, or has left the GPU.
 const SILENT: Millis = Millis(60_000);
@@ -44,8 +44,8 @@ struct OfProcess {
 impl History {
     pub(super) fn keep_within_bounds(&mut self, now: Mono) {
         match self.reach {
-            Reach::Whole => self.keep_within(now, MOST_BYTES),
-            Reach::Part => self.keep_within(now, MOST_PART_BYTES),
+            Reach::Whole => self.keep_within(now, MAX_BYTES),
+            Reach::Part => self.keep_within(now, MAX_PART_BYTES),
             Reach::Outline => {
                 self.forget_before(Mono(now.0.saturating_sub(OUTLINE.0)), |_| true);
             }
@@ -82,7 +82,7 @@ impl History {
         }
         of.retain(|_, process| now.since(process.until) >= SILENT);
         let mut bytes = self.bytes();
-        if of.len() <= MOST_ENDED && bytes <= most {
+        if of.len() <= MAX_ENDED && bytes <= most {
             return;
         }
         for (key, series) in &self.series {
@@ -103,7 +103,7 @@ impl History {
         let mut count = ended.len();
         let mut gone = HashSet::new();
         for (key, process) in ended {
-            if count <= MOST_ENDED && bytes <= most {
+            if count <= MAX_ENDED && bytes <= most {
                 break;
             }
             count -= 1;

@@ -55,7 +55,7 @@ pub enum Reach {
 }
 
 /// Of a machine with 16 GPUs and 1,000 processes; where there are more, later ones have no series.
-const MOST_SERIES: usize = 8_192;
+const MAX_SERIES: usize = 8_192;
 
 /// How often the bounds are looked at: what comes in between is at most a chunk for each series.
 const LOOK: Millis = Millis(60_000);
@@ -148,7 +148,7 @@ impl History {
 
     /// The series of this name, which may be new; none when there are too many.
     fn room_for(&mut self, key: SeriesKey) -> Option<&mut Series> {
-        let is_full = self.series.len() >= MOST_SERIES;
+        let is_full = self.series.len() >= MAX_SERIES;
         match self.series.entry(key) {
             Entry::Occupied(series) => Some(series.into_mut()),
             Entry::Vacant(_) if is_full => None,

@@ -11,7 +11,7 @@ use crate::model::frame::Frame;
 use crate::model::units::Mono;
 
 /// A summary is of a minute; a clock that jumps must not make it large.
-const MOST_BUCKETS: usize = 60;
+const MAX_BUCKETS: usize = 60;
 
 /// Ten-second buckets of every series over one minute: what a recording keeps so that charts are full after a seek.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Summarise {
         let width = COARSE.0;
         let start = *self.start.get_or_insert(Mono(frame.mono.0 / width * width));
         let at = usize::try_from(frame.mono.since(start).0 / width).unwrap_or(usize::MAX);
-        if at >= MOST_BUCKETS {
+        if at >= MAX_BUCKETS {
             return;
         }
         samples(frame, |key, value| {

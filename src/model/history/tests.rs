@@ -226,6 +226,6 @@ fn more_processes_than_there_is_room_for_have_no_series() {
         ..gpu(1.0)
     };
     history.push(&frame(1, crowded));
-    assert_eq!(history.series.len(), MOST_SERIES);
+    assert_eq!(history.series.len(), MAX_SERIES);
     assert_eq!(shown(&history, 1, 1), [Some(Span(1.0, 1.0))]);
 }

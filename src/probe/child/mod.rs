@@ -22,7 +22,7 @@ use super::ask::Ask;
 use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
 use super::lock::lock;
-use super::{FINISH, MOST_ASK, millis, policy};
+use super::{FINISH, MAX_ASK, millis, policy};
 use crate::model::probe::{Cost, Outcome, PatternRun, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;
 
@@ -43,7 +43,7 @@ pub fn run() -> u8 {
     let mut text = Vec::new();
     let read = std::io::stdin()
         .lock()
-        .take(MOST_ASK as u64)
+        .take(MAX_ASK as u64)
         .read_to_end(&mut text);
     let ask: Ask = match read.map(|_| serde_json::from_slice(&text)) {
         Ok(Ok(ask)) => ask,

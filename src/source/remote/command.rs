@@ -45,7 +45,7 @@ const HANG_UP: Duration = Duration::from_secs(2);
 /// A host among a hundred has not much more to say at once.
 const BUFFER: usize = 8 << 10;
 /// Of what a command complains, the end.
-const MOST_COMPLAINTS: usize = 4096;
+const MAX_COMPLAINTS: usize = 4096;
 
 /// A far host and how it is talked to.
 #[derive(Debug, Clone)]
@@ -522,7 +522,7 @@ impl Complaints {
             while let Ok(n @ 1..) = from.read(&mut piece) {
                 let mut kept = keep.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.extend_from_slice(&piece[..n]);
-                let surplus = kept.len().saturating_sub(MOST_COMPLAINTS);
+                let surplus = kept.len().saturating_sub(MAX_COMPLAINTS);
                 kept.drain(..surplus);
             }
         });

@@ -4,7 +4,7 @@ use std::io::{self, BufRead};
 
 use memchr::memmem;
 
-use super::protocol::{GREETING, MOST_NOISE, fits};
+use super::protocol::{GREETING, MAX_NOISE, fits};
 use super::reduced;
 use crate::model::text::visible;
 
@@ -35,7 +35,7 @@ pub(super) fn greeted(from: &mut impl BufRead) -> io::Result<Result<Speaker, NoA
     let mut said = Vec::new();
     loop {
         let came = from.fill_buf()?;
-        if came.is_empty() || said.len() > MOST_NOISE {
+        if came.is_empty() || said.len() > MAX_NOISE {
             return Ok(Err(NoAgent::Silent(last_words(&said))));
         }
         let before = said.len();
@@ -114,7 +114,7 @@ mod tests {
             Err(NoAgent::Silent("sh: 1: gputop: not found".into()))
         );
         assert_eq!(heard(b"", 7).0, Err(NoAgent::Silent(String::new())));
-        let endless = vec![b'y'; MOST_NOISE * 2];
+        let endless = vec![b'y'; MAX_NOISE * 2];
         assert!(matches!(heard(&endless, 4096).0, Err(NoAgent::Silent(_))));
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zstd::stream::read::Decoder;
 
-use super::protocol::{MOST_LINE, MOST_WINDOW_LOG};
+use super::protocol::{MAX_LINE, MAX_WINDOW_LOG};
 use crate::model::kept::OnShelf;
 use crate::model::pool::FailureMap;
 use crate::model::text::harmless_json;
@@ -32,7 +32,7 @@ pub(super) struct Incoming<R: BufRead> {
 /// Why nothing more is read, beside the end of it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
-    #[error("a line is longer than {} MiB", MOST_LINE >> 20)]
+    #[error("a line is longer than {} MiB", MAX_LINE >> 20)]
     TooLong,
     #[error("it needs {0}, which this version does not know")]
     Needs(String),
@@ -43,7 +43,7 @@ pub(super) enum Broken {
 impl<R: BufRead> Incoming<R> {
     pub(super) fn new(from: R) -> io::Result<Self> {
         let mut decoder = Decoder::with_buffer(from)?;
-        decoder.window_log_max(MOST_WINDOW_LOG)?;
+        decoder.window_log_max(MAX_WINDOW_LOG)?;
         Ok(Self {
             text: BufReader::with_capacity(4 << 10, decoder),
         })
@@ -54,14 +54,14 @@ impl<R: BufRead> Incoming<R> {
         loop {
             let mut line = Vec::with_capacity(LINE_ROOM);
             let read = (&mut self.text)
-                .take(MOST_LINE)
+                .take(MAX_LINE)
                 .read_until(b'\n', &mut line)?;
             if read == 0 {
                 return Ok(None);
             }
             if line.last() != Some(&b'\n') {
                 // Cut by the end of the connection, or by the bound.
-                let is_cut = (line.len() as u64) < MOST_LINE;
+                let is_cut = (line.len() as u64) < MAX_LINE;
                 return if is_cut {
                     Ok(None)
                 } else {

@@ -30,5 +30,5 @@ mod target;
 mod told;
 
 pub use command::{Connection, end_all, start, start_with};
-pub use shelf::MOST_ON_SHELF;
+pub use shelf::MAX_ON_SHELF;
 pub use target::{Target, TargetError};

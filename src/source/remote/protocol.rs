@@ -13,20 +13,20 @@ pub const PROTOCOL: u32 = 1;
 pub const GREETING: &str = "gputop-agent protocol=";
 
 /// What may stand before it: a banner, a message of the day.
-pub const MOST_NOISE: usize = 64 << 10;
+pub const MAX_NOISE: usize = 64 << 10;
 
 /// No line is longer, unpacked.
-pub const MOST_LINE: u64 = 16 << 20;
+pub const MAX_LINE: u64 = 16 << 20;
 
 /// No order is longer.
-pub const MOST_ORDER: u64 = 64 << 10;
+pub const MAX_ORDER: u64 = 64 << 10;
 
 /// The window of the stream is 32 KiB: what a reader of it holds three times and more, for each host. Where a frame is smaller than
 /// that, it finds the one before it there; one of 64 processes with their pools takes 7.3 kB a second, of the 10 that it
 /// may, instead of 3.4 with a window of 256 KiB: but then a hundred hosts would take half of the memory that their reader may.
 pub const WINDOW_LOG: u32 = 15;
 /// The window that a reader takes: as first agents wrote.
-pub const MOST_WINDOW_LOG: u32 = 18;
+pub const MAX_WINDOW_LOG: u32 = 18;
 
 /// So many frames are sent ahead of what is known to have arrived.
 pub const FRAMES_UNDER_WAY: u64 = 4;

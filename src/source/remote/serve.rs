@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
-use super::protocol::{FRAMES_UNDER_WAY, MOST_ORDER, Order, WINDOW_LOG, greeting};
+use super::protocol::{FRAMES_UNDER_WAY, MAX_ORDER, Order, WINDOW_LOG, greeting};
 use crate::model::frame::Frame;
 use crate::source::map_line::MapLine;
 use crate::source::reply::Reply;
@@ -208,7 +208,7 @@ fn obey(
     let mut line = Vec::new();
     loop {
         line.clear();
-        match (&mut input).take(MOST_ORDER).read_until(b'\n', &mut line) {
+        match (&mut input).take(MAX_ORDER).read_until(b'\n', &mut line) {
             Ok(1..) if line.last() == Some(&b'\n') => {}
             _ => return,
         }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use crate::model::kept::{Kept, OnShelf};
 
 /// Of a list no more is read.
-pub const MOST_ON_SHELF: usize = 64;
+pub const MAX_ON_SHELF: usize = 64;
 /// A far side is asked for no more in an hour, whatever it lists: more would push out of the store here what is this
 /// user's.
-const MOST_ASKED: usize = 256;
+const MAX_ASKED: usize = 256;
 const HOUR: Duration = Duration::from_hours(1);
 
 /// One for as long as a host is watched, over all its connections.
@@ -35,7 +35,7 @@ impl Wanted {
 
     /// What to ask for now.
     pub(super) fn take_list(&mut self, mut list: Vec<OnShelf>, now: Instant) -> Option<String> {
-        list.truncate(MOST_ON_SHELF);
+        list.truncate(MAX_ON_SHELF);
         let is_same = |one: &OnShelf, other: &OnShelf| {
             one.uid == other.uid && (one.modified, one.bytes) == (other.modified, other.bytes)
         };
@@ -67,7 +67,7 @@ impl Wanted {
         if self.hour.is_none_or(|since| now - since >= HOUR) {
             (self.hour, self.count) = (Some(now), 0);
         }
-        if self.count == MOST_ASKED {
+        if self.count == MAX_ASKED {
             return None;
         }
         self.asked = self.waiting.pop_front();
@@ -138,11 +138,11 @@ mod tests {
                 next = wanted.take(&kept(&uid), now).1;
             }
         }
-        assert_eq!(asked, MOST_ASKED);
+        assert_eq!(asked, MAX_ASKED);
         // Somebody watches for weeks, and things fail now and then.
         let later = wanted.take_list(vec![listed("c", 1)], now + HOUR);
         assert_eq!(later, asks("c"));
-        assert!(wanted.told.len() <= MOST_ON_SHELF);
+        assert!(wanted.told.len() <= MAX_ON_SHELF);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::process::Command;
 
 /// More is no list of nodes.
-const MOST_NODES: usize = 4_096;
+const MAX_NODES: usize = 4_096;
 /// Digits of a number in a name.
-const MOST_DIGITS: usize = 18;
+const MAX_DIGITS: usize = 18;
 
 /// A node, entered as part of the job: what that may see of GPUs is what is seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn names(list: &str) -> Option<Vec<String>> {
         while let Some((before, behind)) = rest.split_once('[') {
             let (inside, after) = behind.split_once(']')?;
             let numbers = numbers(inside)?;
-            if begun.len().checked_mul(numbers.len())? > MOST_NODES {
+            if begun.len().checked_mul(numbers.len())? > MAX_NODES {
                 return None;
             }
             let mut each = Vec::new();
@@ -61,7 +61,7 @@ pub fn names(list: &str) -> Option<Vec<String>> {
             (begun, rest) = (each, after);
         }
         names.extend(begun.into_iter().map(|name| name + rest));
-        if names.len() > MOST_NODES {
+        if names.len() > MAX_NODES {
             return None;
         }
     }
@@ -96,14 +96,14 @@ fn numbers(inside: &str) -> Option<Vec<String>> {
     for range in inside.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let is_number = |text: &str| {
-            (1..=MOST_DIGITS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
+            (1..=MAX_DIGITS).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
         };
         if !is_number(first) || !is_number(last) {
             return None;
         }
         let width = first.len();
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if last < first || last - first >= MOST_NODES - numbers.len() {
+        if last < first || last - first >= MAX_NODES - numbers.len() {
             return None;
         }
         numbers.extend((first..=last).map(|number| format!("{number:0width$}")));
@@ -150,7 +150,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_list_is_long(list in "[a-c0-9,\\[\\]-]{0,40}") {
-            prop_assert!(names(&list).is_none_or(|names| names.len() <= MOST_NODES));
+            prop_assert!(names(&list).is_none_or(|names| names.len() <= MAX_NODES));
         }
     }
 }

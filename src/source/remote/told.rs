@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::model::event::Event;
 
 /// Agents of which the newest number is known; one comes with each connection.
-const MOST_AGENTS: usize = 64;
+const MAX_AGENTS: usize = 64;
 
 /// Of each agent the number of its newest event: they count up by one.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Told {
             *newest = event.seq.max(*newest);
             return is_new;
         }
-        if self.0.len() == MOST_AGENTS {
+        if self.0.len() == MAX_AGENTS {
             self.0.pop_front();
         }
         self.0.push_back((event.agent.clone(), event.seq));
@@ -51,6 +51,6 @@ mod tests {
         assert!(!again.into_iter().any(|(agent, seq)| is_new(agent, seq)));
         // The agents of a day of lost links take no room.
         (0..1_000).for_each(|n| assert!(is_new(&n.to_string(), 0)));
-        assert_eq!(told.0.len(), MOST_AGENTS);
+        assert_eq!(told.0.len(), MAX_AGENTS);
     }
 }

@@ -12,7 +12,7 @@ use super::walk;
 use crate::model::host::Hello;
 use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{
-    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MOST_INDEX_BYTES, MOST_NOTE_BYTES,
+    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_INDEX_BYTES, MAX_NOTE_BYTES,
     Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
 };
 use crate::source::wire::Line;
@@ -146,7 +146,7 @@ impl Recording {
     /// `None` when the minute has no note, it is damaged, or it does not fit into `room`, which shrinks by what it
     /// took: the charts have a gap there.
     pub(super) fn note(&self, minute: &Minute, room: &mut u64) -> Option<Note> {
-        if !(SKIPPABLE_HEADER..=MOST_NOTE_BYTES).contains(&minute.note) {
+        if !(SKIPPABLE_HEADER..=MAX_NOTE_BYTES).contains(&minute.note) {
             return None;
         }
         let at = minute.offset + minute.bytes;
@@ -156,7 +156,7 @@ impl Recording {
         let packed = zstd::stream::read::Decoder::new(payload.get(line + 1..)?).ok()?;
         let mut text = Vec::new();
         packed
-            .take((*room).min(MOST_NOTE_BYTES))
+            .take((*room).min(MAX_NOTE_BYTES))
             .read_to_end(&mut text)
             .ok()?;
         *room -= text.len() as u64;
@@ -176,7 +176,7 @@ fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
         .and_then(|bytes| bytes.try_into().ok())
         .map(u32::from_le_bytes)
         .map(u64::from)
-        .filter(|&length| length <= MOST_NOTE_BYTES)
+        .filter(|&length| length <= MAX_NOTE_BYTES)
     else {
         return Ok(None);
     };
@@ -196,7 +196,7 @@ fn read_index(contents: &Contents) -> io::Result<Option<Vec<Minute>>> {
         .and_then(|bytes| bytes.try_into().ok())
         .map(u32::from_le_bytes)
         .map(u64::from)
-        .filter(|&whole| whole <= length.min(MOST_INDEX_BYTES) && whole > INDEX_FOOTER)
+        .filter(|&whole| whole <= length.min(MAX_INDEX_BYTES) && whole > INDEX_FOOTER)
     else {
         return Ok(None);
     };

@@ -23,7 +23,7 @@ use crate::source::{Play, Position, Request, Update};
 const TELL: Duration = Duration::from_millis(500);
 /// A step of the list, which has no frames of its own.
 const STEP: i64 = 1_000;
-const MOST_STEPS: u64 = 64;
+const MAX_STEPS: u64 = 64;
 /// Nothing for so many intervals and a while is silence, as of a living host.
 const SILENT_AFTER: u64 = 3;
 const A_WHILE: u64 = 2_000;
@@ -316,7 +316,7 @@ impl Group {
         if let Ok(forward) = u64::try_from(frames) {
             let owed = self.owed.filter(|(whose, _)| *whose == at);
             let steps = owed.map_or(0, |(_, left)| left) + forward;
-            self.owed = Some((at, steps.min(MOST_STEPS))).filter(|(_, steps)| *steps > 0);
+            self.owed = Some((at, steps.min(MAX_STEPS))).filter(|(_, steps)| *steps > 0);
             return None;
         }
         let one = &mut self.members[at];

@@ -21,11 +21,11 @@ const PAST: usize = 60;
 /// How much more of it is told at a time, in minutes: a screen takes that in between two frames.
 const MORE: usize = 15;
 /// An hour's notes of 8 GPUs and 64 processes are 2 MB of JSON.
-const MOST_PAST_BYTES: u64 = 32 << 20;
+const MAX_PAST_BYTES: u64 = 32 << 20;
 /// A jump sends at most about so many frames: the stream holds no more, and a chart's finest step is a second.
-const MOST_JUMP_FRAMES: u64 = 120;
+const MAX_JUMP_FRAMES: u64 = 120;
 /// Up to so many frames forward are stepped through, further ones jumped to.
-const MOST_STEPS: u64 = 16;
+const MAX_STEPS: u64 = 16;
 
 const NO_STACK: &str = "a recording holds the stacks that were read when an allocation failed and at maxima, and no others";
 const NO_LOG: &str = "a recording holds excerpts of logs and no log";
@@ -175,7 +175,7 @@ impl Player {
         };
         let now = target::ordinal(&self.reader.recording, self.shown?.place);
         let steps = frame.checked_sub(now)?;
-        (steps <= MOST_STEPS).then_some(steps)
+        (steps <= MAX_STEPS).then_some(steps)
     }
 
     /// When the minute holds no frame that can be read, the next that can is due at once; when none follows, the
@@ -208,7 +208,7 @@ impl Player {
         let every = self
             .reader
             .frames_of(minute)
-            .div_ceil(MOST_JUMP_FRAMES)
+            .div_ceil(MAX_JUMP_FRAMES)
             .max(1);
         let mut held = None;
         while let Some((place, frame)) = self
@@ -266,7 +266,7 @@ impl Player {
     /// What the notes of these minutes hold. Newest first, so that a limit on memory costs the oldest.
     fn notes(&self, minutes: Range<usize>) -> (Vec<Summary>, Vec<Event>) {
         let recording = &self.reader.recording;
-        let mut room = MOST_PAST_BYTES;
+        let mut room = MAX_PAST_BYTES;
         let mut notes: Vec<_> = recording
             .minutes
             .get(minutes)

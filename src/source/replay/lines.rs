@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zstd::stream::read::Decoder;
 
 use super::contents::{Contents, Stretch};
-use crate::source::layout::{MOST_LINE_BYTES, MOST_MINUTE_BYTES, WINDOW_LOG};
+use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
 /// Where a minute stops being readable: its end is missing, or it is damaged there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Lines {
         decoder.window_log_max(WINDOW_LOG).map_err(|_| Broken)?;
         let text = BufReader::with_capacity(64 << 10, decoder);
         Ok(Self {
-            text: text.take(MOST_MINUTE_BYTES + MOST_LINE_BYTES),
+            text: text.take(MAX_MINUTE_BYTES + MAX_LINE_BYTES),
             line: Vec::new(),
         })
     }
@@ -40,7 +40,7 @@ impl Lines {
     pub fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
         self.line.clear();
         let read = (&mut self.text)
-            .take(MOST_LINE_BYTES)
+            .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut self.line)
             .map_err(|_| Broken)?;
         match self.line.pop() {

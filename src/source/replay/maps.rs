@@ -19,7 +19,7 @@ use crate::source::Update;
 use crate::source::wire::Line;
 
 /// How many minutes with maps are looked into for one that is not there.
-const MOST_MINUTES: usize = 8;
+const MAX_MINUTES: usize = 8;
 
 impl Player {
     /// Another pool is wanted, or none.
@@ -106,7 +106,7 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
     });
     same_boot
         .filter(|minute| minute.maps > 0)
-        .take(MOST_MINUTES)
+        .take(MAX_MINUTES)
         .find_map(|minute| {
             let mut lines = recording.lines(minute).ok()?;
             let mut newest = None;

@@ -16,16 +16,16 @@ use super::contents::{Contents, Window};
 use super::lines::Lines;
 use crate::model::units::Mono;
 use crate::source::layout::{
-    HELLO_MAGIC, INDEX_MAGIC, MOST_INDEX_BYTES, Minute, NOTE_MAGIC, SKIPPABLE_HEADER, ZSTD_MAGIC,
+    HELLO_MAGIC, INDEX_MAGIC, MAX_INDEX_BYTES, Minute, NOTE_MAGIC, SKIPPABLE_HEADER, ZSTD_MAGIC,
 };
 
 /// zstd never makes larger blocks.
-const MOST_BLOCK_BYTES: u64 = 128 << 10;
+const MAX_BLOCK_BYTES: u64 = 128 << 10;
 /// The plain line of a note is far shorter.
-const MOST_NOTE_LINE: usize = 1 << 10;
+const MAX_NOTE_LINE: usize = 1 << 10;
 /// Minutes without a note are decompressed to learn their times: a crash leaves one, damage a few. Beyond so many
 /// bytes they are left out, so that a file made to be slow cannot be.
-const MOST_MEASURED: u64 = 512 << 20;
+const MAX_MEASURED: u64 = 512 << 20;
 
 /// The minutes from `at` to the end.
 pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
@@ -83,7 +83,7 @@ impl Walk<'_> {
                     return Ok(None);
                 };
                 let end = at + SKIPPABLE_HEADER + length;
-                let whole = length <= MOST_INDEX_BYTES && end <= self.length;
+                let whole = length <= MAX_INDEX_BYTES && end <= self.length;
                 Ok(whole.then_some((Piece::Skippable(magic), end)))
             }
             _ => Ok(None),
@@ -106,7 +106,7 @@ impl Walk<'_> {
                 _ => return Ok(None),
             };
             block += 3 + stored;
-            if size > MOST_BLOCK_BYTES || block > self.length {
+            if size > MAX_BLOCK_BYTES || block > self.length {
                 return Ok(None);
             }
             if header & 1 == 1 {
@@ -136,7 +136,7 @@ impl Walk<'_> {
     /// A note belongs to the minute it stands right behind, whatever offset it was written with: the file may have
     /// been glued together from others.
     fn take_note(&mut self, at: u64, end: u64) -> io::Result<()> {
-        let text = self.window.from(at + SKIPPABLE_HEADER, MOST_NOTE_LINE)?;
+        let text = self.window.from(at + SKIPPABLE_HEADER, MAX_NOTE_LINE)?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let Ok(told) = serde_json::from_slice::<Minute>(line) else {
             return Ok(());
@@ -206,7 +206,7 @@ fn header_rest(descriptor: u8) -> u64 {
 
 /// Finds out what the minutes without a note cover, and drops those that hold no frame.
 fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>) -> Vec<Minute> {
-    let mut budget = MOST_MEASURED;
+    let mut budget = MAX_MEASURED;
     for minute in minutes.iter_mut().filter(|m| m.note == 0) {
         let end = minute.offset + minute.bytes;
         if let Ok(lines) = Lines::new(contents, minute.offset, end) {

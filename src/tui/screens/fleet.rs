@@ -273,7 +273,7 @@ fn note(row: &FleetRow, _: &Theme) -> Cell {
 }
 
 /// As much as anybody types.
-const MOST_TYPED: usize = 100;
+const MAX_TYPED: usize = 100;
 
 #[derive(Debug, Default)]
 pub struct FleetScreen {
@@ -405,7 +405,7 @@ impl Screen for FleetScreen {
                 self.typing = false;
                 return false;
             }
-            KeyCode::Char(_) if self.filter.value().chars().count() >= MOST_TYPED => {}
+            KeyCode::Char(_) if self.filter.value().chars().count() >= MAX_TYPED => {}
             _ => drop(self.filter.handle_event(&TerminalEvent::Key(key))),
         }
         true

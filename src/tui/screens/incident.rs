@@ -57,7 +57,7 @@ pub const DEF: ScreenDef = ScreenDef {
 };
 
 /// Lines wider than this are hard to read.
-const MOST_WIDTH: u16 = 110;
+const MAX_WIDTH: u16 = 110;
 
 #[derive(Debug)]
 pub struct IncidentScreen {
@@ -199,7 +199,7 @@ impl Screen for IncidentScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         // No margin: what is to be copied starts its line.
         let inner = Rect {
-            width: area.width.min(MOST_WIDTH),
+            width: area.width.min(MAX_WIDTH),
             ..area
         };
         let lines = self.lines(app, usize::from(inner.width));
@@ -251,7 +251,7 @@ impl Screen for IncidentScreen {
         if let Some(fix) = fixes.find(|fix| !fix.change.is_empty()) {
             return Some(Copied::new("what to change first", &fix.change));
         }
-        let lines = self.lines(app, usize::from(MOST_WIDTH));
+        let lines = self.lines(app, usize::from(MAX_WIDTH));
         let text = |line: Line| line.0.into_iter().map(|(_, text)| text).collect::<String>();
         let lines: Vec<String> = lines.into_iter().map(text).collect();
         Some(Copied::new("the explanation", &lines.join("\n")))

@@ -106,7 +106,7 @@ enum Below {
 }
 
 /// With less the memory of a process would be its accounting and no more: the chart says more of the rows above.
-const LEAST_MEMORY: u16 = 20;
+const MIN_MEMORY: u16 = 20;
 
 impl Overview {
     fn anchor_at(app: &App, at: usize) -> Option<Anchor> {
@@ -210,7 +210,7 @@ impl Overview {
         let gap = u16::from(left >= 10);
         let wanted = rows(app.lines.len().max(1) + 2);
         let spare = left.saturating_sub(gap).saturating_sub(wanted);
-        let memory = self.memory.is_some() && spare >= LEAST_MEMORY;
+        let memory = self.memory.is_some() && spare >= MIN_MEMORY;
         let below = match spare {
             _ if compact => 0,
             spare if memory => spare,

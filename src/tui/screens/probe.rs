@@ -164,7 +164,7 @@ fn columns(probe: &Probe) -> Vec<(String, &'static str, Vec<Bucket>)> {
 const HISTOGRAM: u16 = 24;
 /// Blank columns between two.
 const GAP: u16 = 2;
-const MOST_BARS: u16 = 20;
+const MAX_BARS: u16 = 20;
 
 impl Screen for ProbeScreen {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -213,8 +213,8 @@ impl Screen for ProbeScreen {
         let room = rest
             .height
             .saturating_sub(u16::try_from(after).unwrap_or(0));
-        let wanted = u16::try_from(bars.unwrap_or(0)).unwrap_or(MOST_BARS);
-        let height = (wanted.min(MOST_BARS) + 1).min(room);
+        let wanted = u16::try_from(bars.unwrap_or(0)).unwrap_or(MAX_BARS);
+        let height = (wanted.min(MAX_BARS) + 1).min(room);
         draw_columns(&columns, Rect { height, ..rest }, buffer, app);
         rest = below(rest, usize::from(height) + 1);
         put_lines(buffer, rest, &policies, theme);
@@ -282,7 +282,7 @@ impl ProbeScreen {
             "HISTORY of {} probes: the pattern's free blocks",
             history.len()
         );
-        let height = area.height.min(MOST_BARS + 1);
+        let height = area.height.min(MAX_BARS + 1);
         heat::draw(
             &title,
             &history,

@@ -114,7 +114,7 @@ pub struct WhatifScreen {
 
 const LABELS: u16 = 6;
 /// A chart of fewer rows says nothing.
-const LEAST_CHART: u16 = 5;
+const MIN_CHART: u16 = 5;
 
 /// How the curves of the others look; their letters tell them apart where there is no colour.
 const ROLES: &[Role] = &[
@@ -401,9 +401,9 @@ impl Screen for WhatifScreen {
         let room = bottom.saturating_sub(top);
         let has_curves = device.recording.operations > 0;
         // The chart first gets what it needs, the table then what it can use.
-        let table = (count + 1).min(room.saturating_sub(LEAST_CHART + 2).max(room / 2));
+        let table = (count + 1).min(room.saturating_sub(MIN_CHART + 2).max(room / 2));
         let chart = room.saturating_sub(table + 2);
-        if is_small || !has_curves || chart < LEAST_CHART || area.width < LABELS + 20 {
+        if is_small || !has_curves || chart < MIN_CHART || area.width < LABELS + 20 {
             let whole = Rect {
                 y: top,
                 height: room.min(count + 1),

@@ -119,12 +119,12 @@ impl Under<'_> {
 }
 
 /// Cells are powers of two between these.
-const LEAST_CELL: u32 = 16;
-const MOST_CELL: u32 = 36;
+const MIN_CELL: u32 = 16;
+const MAX_CELL: u32 = 36;
 /// 32 MiB: larger than most tensors that part the holes.
 const TELLING_CELL: u32 = 25;
 /// Beyond so many rows nobody scrolls.
-const MOST_ROWS: usize = 400;
+const MAX_ROWS: usize = 400;
 
 impl SegmentLayout {
     /// With the smallest cells that let all of the map be seen in `height` rows. Cells above 32 MiB would hide the
@@ -133,18 +133,18 @@ impl SegmentLayout {
         let order = order(map);
         let rows = |power: u32| count_rows(map, &order, 1 << power, cells_per_row);
         let seen = |power: &u32| rows(*power) <= height;
-        let scrolled = |power: &u32| rows(*power) <= MOST_ROWS;
-        let power = (LEAST_CELL..=TELLING_CELL)
+        let scrolled = |power: &u32| rows(*power) <= MAX_ROWS;
+        let power = (MIN_CELL..=TELLING_CELL)
             .find(seen)
-            .or_else(|| (TELLING_CELL..MOST_CELL).find(scrolled));
-        Self::with_cell(map, cells_per_row, Bytes(1 << power.unwrap_or(MOST_CELL)))
+            .or_else(|| (TELLING_CELL..MAX_CELL).find(scrolled));
+        Self::with_cell(map, cells_per_row, Bytes(1 << power.unwrap_or(MAX_CELL)))
     }
 
     /// With cells of 16 MiB, or larger when that needs more than a thousand rows.
     pub fn new(map: &PoolMap, cells_per_row: usize) -> Self {
         let order = order(map);
         let fits = |power: &u32| count_rows(map, &order, 1 << *power, cells_per_row) <= 1_000;
-        let power = (24..MOST_CELL).find(fits).unwrap_or(MOST_CELL);
+        let power = (24..MAX_CELL).find(fits).unwrap_or(MAX_CELL);
         Self::with_cell(map, cells_per_row, Bytes(1 << power))
     }
 
@@ -499,11 +499,11 @@ fn cells_of(segment: &Segment, cell: u64) -> usize {
 }
 
 /// A segment that claims more cells is damaged data; the largest card has fewer.
-const MOST_CELLS: usize = 1 << 20;
+const MAX_CELLS: usize = 1 << 20;
 
 /// One pass over the blocks.
 fn fills(segment: &Segment, cell: u64) -> Vec<Fill> {
-    let count = cells_of(segment, cell).min(MOST_CELLS);
+    let count = cells_of(segment, cell).min(MAX_CELLS);
     let mut fills = Vec::with_capacity(count);
     let mut amounts = [0_u64; 4];
     let mut blocks = segment.blocks.iter().peekable();

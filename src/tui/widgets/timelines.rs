@@ -8,9 +8,9 @@ use super::timeline::{Mark, Timeline};
 use crate::tui::theme::Theme;
 
 /// In fewer columns a chart says too little.
-const LEAST: u16 = 45;
+const MIN_COLUMNS: u16 = 45;
 /// Of more than these one looks at none.
-const MOST: u16 = 4;
+const MAX_GPUS: u16 = 4;
 
 pub struct Timelines<'a> {
     pub charts: Vec<Timeline<'a>>,
@@ -22,7 +22,9 @@ pub struct Timelines<'a> {
 impl Timelines<'_> {
     pub fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let charts = u16::try_from(self.charts.len()).unwrap_or(u16::MAX);
-        let across = charts.min((area.width / LEAST).clamp(1, MOST)).max(1);
+        let across = charts
+            .min((area.width / MIN_COLUMNS).clamp(1, MAX_GPUS))
+            .max(1);
         let width = area.width / across;
         for (i, chart) in (0..across).zip(&self.charts) {
             let place = Rect {

@@ -5,7 +5,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Celsius, MegaHertz, MilliWatts, Percent};
 
-const MOST_WORD: usize = 96;
+const MAX_WORD: usize = 96;
 
 /// A field of one GPU as it was told, or why it was not.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<'a> Cell<'a> {
 
     pub(super) fn text(&self) -> Reading<String> {
         let word = self.0.clone();
-        word.map(|text| visible(text.as_bytes(), MOST_WORD)).into()
+        word.map(|text| visible(text.as_bytes(), MAX_WORD)).into()
     }
 
     pub(super) fn read<T>(&self, read: impl FnOnce(&str) -> Option<T>) -> Reading<T> {

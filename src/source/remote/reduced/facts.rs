@@ -8,8 +8,8 @@ use crate::model::host::PidNamespace;
 use crate::model::text::visible;
 
 /// A help holds no more names.
-const MOST_NAMES: usize = 2048;
-const MOST_WORD: usize = 255;
+const MAX_NAMES: usize = 2048;
+const MAX_WORD: usize = 255;
 
 /// Who the host is.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Facts {
     }
 
     pub(super) fn take(&mut self, kind: u8, text: &[u8]) {
-        let word = || Some(visible(text, MOST_WORD)).filter(|word| !word.is_empty());
+        let word = || Some(visible(text, MAX_WORD)).filter(|word| !word.is_empty());
         match kind {
             b'N' => self.host = word(),
             b'K' => self.kernel = word(),
@@ -60,7 +60,7 @@ impl Facts {
             b'U' => self.uid = number(text),
             b'V' if self.cuda.is_none() => self.cuda = cuda(text),
             // `"clocks.current.sm" or "clocks.sm"`
-            b'F' if self.names.len() < MOST_NAMES => {
+            b'F' if self.names.len() < MAX_NAMES => {
                 let quoted = text.split(|byte| *byte == b'"').skip(1).step_by(2);
                 self.names.extend(quoted.map(|name| visible(name, 80)));
             }

@@ -20,8 +20,8 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, GpuUuid};
 
 /// No GPU is cut into more.
-const MOST_OF_GPU: usize = 16;
-const MOST_WORD: usize = 96;
+const MAX_OF_GPU: usize = 16;
+const MAX_WORD: usize = 96;
 
 /// By NVML's index of their GPU.
 pub(super) type Instances = BTreeMap<u32, Vec<MigInstance>>;
@@ -41,7 +41,7 @@ pub(super) fn instances(devices: &[Vec<u8>], table: &[Vec<u8>]) -> Instances {
             continue;
         };
         let list: &mut Vec<MigInstance> = all.entry(parent).or_default();
-        if list.len() < MOST_OF_GPU {
+        if list.len() < MAX_OF_GPU {
             let row = rows.get(&(parent, instance.index));
             complete(&mut instance, row);
             list.push(instance);
@@ -66,8 +66,8 @@ fn device(line: &str) -> Option<MigInstance> {
     let uuid = behind.trim().strip_prefix("(UUID: ")?.strip_suffix(')')?;
     Some(MigInstance {
         index: index.trim().parse().ok()?,
-        uuid: GpuUuid(visible(uuid.as_bytes(), MOST_WORD).into()),
-        profile: visible(profile.trim().as_bytes(), MOST_WORD).into(),
+        uuid: GpuUuid(visible(uuid.as_bytes(), MAX_WORD).into()),
+        profile: visible(profile.trim().as_bytes(), MAX_WORD).into(),
         ..MigInstance::default()
     })
 }
@@ -191,7 +191,7 @@ mod tests {
     fn whatever_is_listed_is_bounded_and_harmless() {
         let device = "  MIG \x1b[2J Device 0: (UUID: MIG-\x07)\n";
         let all = read(&("GPU 0: x\n".to_owned() + &device.repeat(100)), "");
-        assert_eq!(all[&0].len(), MOST_OF_GPU);
+        assert_eq!(all[&0].len(), MAX_OF_GPU);
         assert_eq!(
             (
                 &*all[&0][0].uuid.0,

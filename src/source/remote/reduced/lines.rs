@@ -106,7 +106,7 @@ pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::round::{MOST_GPUS, MOST_PROCESSES};
+    use super::super::round::{MAX_GPUS, MAX_PROCESSES};
     use super::*;
     use crate::model::host::PidNamespace;
     use proptest::prelude::*;
@@ -177,8 +177,8 @@ mod tests {
             }
             let round = lines.round.unwrap_or_default();
             let details = lines.details.unwrap_or_default();
-            prop_assert!(details.usage.len() <= MOST_PROCESSES);
-            prop_assert!(round.gpus.len() <= MOST_GPUS && round.people.len() <= MOST_PROCESSES);
+            prop_assert!(details.usage.len() <= MAX_PROCESSES);
+            prop_assert!(round.gpus.len() <= MAX_GPUS && round.people.len() <= MAX_PROCESSES);
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::model::reading::Missing;
 use crate::source::Update;
 
 /// No line is longer; what is cut is left out.
-const MOST_LINE: u64 = 4 << 10;
+const MAX_LINE: u64 = 4 << 10;
 
 /// Reads to the end of what the loop there says, telling of every line what it means, if it is the last of something. What it
 /// cannot know is missing for the reason `untold`.
@@ -93,7 +93,7 @@ pub(super) fn follow(
 /// Whether there was one more line; it is empty where it was too long.
 fn next(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
-    if from.by_ref().take(MOST_LINE).read_until(b'\n', line)? == 0 {
+    if from.by_ref().take(MAX_LINE).read_until(b'\n', line)? == 0 {
         return Ok(false);
     }
     if line.pop_if(|last| *last == b'\n').is_some() {

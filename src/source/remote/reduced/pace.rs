@@ -9,7 +9,7 @@ use super::view::Wants;
 use crate::model::units::Millis;
 
 /// `nvidia-smi` starts anew for each round and asks the driver for everything: more often costs the host too much.
-const LEAST_INTERVAL: Millis = Millis(1_000);
+const MIN_INTERVAL: Millis = Millis(1_000);
 /// A round that takes longer is asked after.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two lists of details, and how many times as long as one takes: that is a tenth of the host's time at most.
@@ -49,7 +49,7 @@ impl Pace {
 
     /// Between rounds.
     pub(super) fn interval(orders: &Orders) -> Millis {
-        orders.interval().max(LEAST_INTERVAL)
+        orders.interval().max(MIN_INTERVAL)
     }
 
     /// Until [`end`](Self::end).

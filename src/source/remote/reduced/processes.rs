@@ -17,8 +17,8 @@ use crate::model::text::visible;
 use crate::model::units::{Bytes, Mono, Percent, Pid, StartTicks, UnixMillis};
 use crate::redact;
 
-const MOST_NAME: usize = 64;
-const MOST_COMMAND: usize = 1_024;
+const MAX_NAME: usize = 64;
+const MAX_COMMAND: usize = 1_024;
 
 /// What is known beside the round itself.
 #[derive(Clone, Copy)]
@@ -139,13 +139,13 @@ impl People {
             ..Process::default()
         };
         if let Some((user, command)) = person.and_then(parted) {
-            process.user = visible(user, MOST_NAME).into();
+            process.user = visible(user, MAX_NAME).into();
             let words = words(command);
             let safe = redact::arguments(words).join(&b' ');
-            process.command = visible(&safe, MOST_COMMAND).into();
+            process.command = visible(&safe, MAX_COMMAND).into();
         }
         if let Some(stat) = stat {
-            process.name = visible(stat.name, MOST_NAME);
+            process.name = visible(stat.name, MAX_NAME);
             process.state = stat.state;
             process.started = started(known.facts, stat.start, clocks);
             process.cpu = self.cpu(known.facts, process.key, stat.cpu_ticks, clocks.mono);

@@ -3,8 +3,8 @@
 use super::lines::{Clocks, clocks, number};
 
 /// There are no more lines of a kind.
-pub(super) const MOST_GPUS: usize = 256;
-pub(super) const MOST_PROCESSES: usize = 1024;
+pub(super) const MAX_GPUS: usize = 256;
+pub(super) const MAX_PROCESSES: usize = 1024;
 
 /// One round of readings, as it was told.
 #[derive(Debug, Default)]
@@ -36,12 +36,12 @@ impl Round {
             b'm' => put(&mut self.memory, 16, text),
             b'c' => self.cpu = text.to_vec(),
             b'l' => self.load = text.to_vec(),
-            b'g' => put(&mut self.gpus, MOST_GPUS, text),
+            b'g' => put(&mut self.gpus, MAX_GPUS, text),
             b'e' => self.gpus_exit = number(text),
-            b'a' => put(&mut self.apps, MOST_PROCESSES, text),
+            b'a' => put(&mut self.apps, MAX_PROCESSES, text),
             b'd' => self.apps_exit = number(text),
-            b's' => put(&mut self.stats, MOST_PROCESSES, text),
-            b'p' => put(&mut self.people, MOST_PROCESSES, text),
+            b's' => put(&mut self.stats, MAX_PROCESSES, text),
+            b'p' => put(&mut self.people, MAX_PROCESSES, text),
             _ => {}
         }
     }
@@ -62,9 +62,9 @@ pub(super) struct Details {
 impl Details {
     pub(super) fn take(&mut self, kind: u8, text: &[u8]) {
         match kind {
-            b't' => put(&mut self.usage, MOST_PROCESSES, text),
-            b'v' => put(&mut self.devices, MOST_PROCESSES, text),
-            b'w' => put(&mut self.instances, MOST_PROCESSES, text),
+            b't' => put(&mut self.usage, MAX_PROCESSES, text),
+            b'v' => put(&mut self.devices, MAX_PROCESSES, text),
+            b'w' => put(&mut self.instances, MAX_PROCESSES, text),
             _ => {}
         }
     }

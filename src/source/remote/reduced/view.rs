@@ -23,7 +23,7 @@ use crate::model::text::visible;
 use crate::model::units::{Millis, Mono, Pid};
 
 /// No machine draws with more.
-const MOST_PIDS: usize = 256;
+const MAX_PIDS: usize = 256;
 
 /// What is known of the host so far.
 pub(super) struct View {
@@ -139,7 +139,7 @@ impl View {
         let pids = self.usage.graphics_pids().filter(|_| are_ours);
         Wants {
             instances: self.frame.gpus.iter().any(is_on),
-            pids: pids.take(MOST_PIDS).collect(),
+            pids: pids.take(MAX_PIDS).collect(),
         }
     }
 

@@ -366,7 +366,7 @@ impl Screen for SnapshotScreen {
                 self.typing = false;
                 return false;
             }
-            KeyCode::Char(_) if self.search.value().chars().count() >= MOST_TYPED => {}
+            KeyCode::Char(_) if self.search.value().chars().count() >= MAX_TYPED => {}
             _ => drop(self.search.handle_event(&TerminalEvent::Key(key))),
         }
         self.look();
@@ -474,7 +474,7 @@ const KEYS: &[Action] = &[
 ];
 
 /// Nobody looks for more.
-const MOST_TYPED: usize = 60;
+const MAX_TYPED: usize = 60;
 
 /// Small panes have no room for what is nice to have.
 fn is_cramped(area: Rect) -> bool {

@@ -19,7 +19,7 @@ use crate::tui::widgets::pool_chart;
 
 const LABELS: u16 = 6;
 /// Of fewer events a chart says nothing.
-const LEAST: usize = 32;
+const MIN_EVENTS: usize = 32;
 
 /// The part of the trace that is shown, in moments.
 #[derive(Debug, Clone, Default)]
@@ -146,7 +146,7 @@ impl Window {
 
     /// So many events around the cursor.
     fn zoom(&mut self, length: usize, end: usize) {
-        let length = length.clamp(LEAST.min(end), end);
+        let length = length.clamp(MIN_EVENTS.min(end), end);
         self.from = self.cursor.saturating_sub(length / 2).min(end - length);
         self.to = self.from + length;
     }
