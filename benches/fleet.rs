@@ -14,12 +14,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
-#[path = "../tests/it/cut_links.rs"]
-mod cut_links;
-#[path = "../tests/it/day.rs"]
-mod day;
-#[path = "../tests/it/hosts.rs"]
-mod hosts;
+#[path = "../tests/it/disconnect_day.rs"]
+mod disconnect_day;
+#[path = "../tests/it/fake_hosts.rs"]
+mod fake_hosts;
 #[path = "overhead/keys.rs"]
 mod keys;
 #[path = "overhead/measure.rs"]
@@ -28,6 +26,8 @@ mod measure;
 mod table;
 #[path = "../tests/it/terminal.rs"]
 mod terminal;
+#[path = "../tests/it/training_day.rs"]
+mod training_day;
 
 use std::fs;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::hosts::Hosts;
+use crate::fake_hosts::Hosts;
 use crate::keys::key_to_screen;
 use crate::measure::{Stretch, resident_mib};
 use crate::table::Table;
@@ -115,7 +115,7 @@ const MAX_GROWTH: f64 = 40.0;
 
 fn a_day(args: &Args) -> Table {
     eprintln!("what they tell …");
-    let links = cut_links::links(KINDS.min(args.hosts), HOURS, true);
+    let links = disconnect_day::links(KINDS.min(args.hosts), HOURS, true);
     let pause = MIN_PAUSE.max(Duration::from_secs(1) * u32::try_from(args.hosts).unwrap() / PACE);
     let hosts = Hosts::with_links(args.hosts, links, pause);
     let launch = Launch::program(&args.program).args(hosts.targets());
@@ -144,11 +144,11 @@ fn a_day(args: &Args) -> Table {
     let mut of_hours = Vec::new();
     for hour in [1, 2, 6, 12, 18, HOURS] {
         // To the end of it.
-        all_heard(hour, cut_links::AN_HOUR - 2);
+        all_heard(hour, disconnect_day::AN_HOUR - 2);
         of_hours.push(note(&format!("hour {hour}")));
     }
     let growth = of_hours[of_hours.len() - 1] - of_hours[1];
-    all_heard(HOURS + 1, cut_links::TEN_MINUTES - 10);
+    all_heard(HOURS + 1, disconnect_day::TEN_MINUTES - 10);
     note("and ten minutes at 1 Hz");
     let what = format!("from hour 2 to {HOURS}: growth, the open host's day in it");
     table.add(what, "MiB", growth, None, Some(MAX_GROWTH));

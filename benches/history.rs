@@ -20,8 +20,8 @@ use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-#[path = "../tests/it/day.rs"]
-mod day;
+#[path = "../tests/it/training_day.rs"]
+mod training_day;
 
 const MIN_SECONDS: usize = 60;
 
@@ -31,8 +31,8 @@ fn main() {
         .unwrap_or(86_400);
     let theme = Theme::new(Palette::Dark, false, TimeZone::UTC);
     let mut app = App::new(theme, Keymap::parse(DEFAULT).unwrap(), None);
-    app.update(Update::Hello(Arc::new(day::hello())));
-    let mut day = day::Day::new().with_pools();
+    app.update(Update::Hello(Arc::new(training_day::hello())));
+    let mut day = training_day::Day::new().with_pools();
     let before = resident();
     let mut history = History::default();
     let mut spent = Vec::new();
@@ -96,7 +96,7 @@ fn far_end(view: &mut View, app: &mut App) -> Duration {
     let oldest = app.oldest();
     while app
         .stretch
-        .scroll(gputop::tui::stretch::Way::Back, None, now, oldest)
+        .scroll(gputop::tui::time_window::Way::Back, None, now, oldest)
     {}
     assert!(app.stretch.length(now) == DAY || app.stretch.end().is_some());
     (0..10)

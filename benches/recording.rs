@@ -15,16 +15,16 @@ use gputop::model::frame::Frame;
 use gputop::model::history::History;
 use gputop::model::pool::{Pool, Pools};
 use gputop::model::units::{Millis, Mono};
+use gputop::source::map_schedule::{Every, Rounds};
 use gputop::source::record::Recorder;
 use gputop::source::replay::{Options, Recording, play};
-use gputop::source::rounds::{Every, Rounds};
 use gputop::source::stream::Source;
 use gputop::source::{Play, Position, Request, Update};
 
-#[path = "../tests/it/day.rs"]
-mod day;
-#[path = "../tests/it/training.rs"]
-mod training;
+#[path = "../tests/it/training_day.rs"]
+mod training_day;
+#[path = "../tests/it/training_model.rs"]
+mod training_model;
 
 const JUMPS: usize = 200;
 
@@ -53,8 +53,8 @@ fn main() {
 }
 
 fn record(file: &Path, seconds: u64) {
-    let mut recorder = Recorder::create(file, &day::hello()).unwrap();
-    let mut day = day::Day::new();
+    let mut recorder = Recorder::create(file, &training_day::hello()).unwrap();
+    let mut day = training_day::Day::new();
     let mut maps = Maps::new();
     let mut spent = Vec::new();
     for _ in 0..seconds {
@@ -93,7 +93,7 @@ fn record(file: &Path, seconds: u64) {
 
 /// The maps of the trainers, as `gputop record` asks for them.
 struct Maps {
-    trainers: Vec<training::Trainer>,
+    trainers: Vec<training_model::Trainer>,
     rounds: Rounds,
     bytes: u64,
     spent: Vec<Duration>,
@@ -102,7 +102,9 @@ struct Maps {
 impl Maps {
     fn new() -> Self {
         Self {
-            trainers: (0..day::GPUS).map(training::Trainer::new).collect(),
+            trainers: (0..training_day::GPUS)
+                .map(training_model::Trainer::new)
+                .collect(),
             rounds: Rounds::new(every()),
             bytes: 0,
             spent: Vec::new(),
@@ -110,7 +112,7 @@ impl Maps {
     }
 
     fn follow(&mut self, frame: &Frame, recorder: &mut Recorder) {
-        let pool = |trainer: &training::Trainer| Pool {
+        let pool = |trainer: &training_model::Trainer| Pool {
             process: trainer.process(),
             ..Pool::default()
         };
@@ -173,7 +175,7 @@ fn replay(file: &Path) {
         "a jump with charts",
         spread(&mut jumps(&mut source, &mut history, start, end)),
     );
-    source.send(Request::Map(Some((day::key(8), 0))));
+    source.send(Request::Map(Some((training_day::key(8), 0))));
     wait(&mut source, &mut history);
     row(
         "the same with a map",

@@ -3,8 +3,8 @@
 
 #[path = "../tests/it/pictures/list.rs"]
 mod list;
-#[path = "../tests/it/stage.rs"]
-mod stage;
+#[path = "../tests/it/screen_fixture.rs"]
+mod screen_fixture;
 
 fn main() -> std::io::Result<()> {
     for picture in list::PICTURES {

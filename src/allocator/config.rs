@@ -5,7 +5,7 @@
 //! before it imports torch: neither can be seen, so what is not said here is not known, rather than off.
 
 use super::rules::{NEWEST, Roundup, Torch};
-use crate::model::spelling::instead_of;
+use crate::model::nearest_name::instead_of;
 use crate::model::units::Bytes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::rules::{NEWEST, Rules};
 use super::trace::{Op, Trace};
 use super::whatif::{Outlook, Room, replay};
-use crate::model::replayed::{Fate, Replayed, Tried};
+use crate::model::replay_result::{Fate, Replayed, Tried};
 use crate::model::units::Bytes;
 
 /// What is tried: every setting that a card names as a fix and that can be played (a test of `diagnose` says which is

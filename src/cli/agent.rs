@@ -6,9 +6,9 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::agent_options;
-use super::{runtime, shelf};
+use super::{incident_sync, runtime};
 use crate::collect::agent::Options;
-use crate::model::leave::Leave;
+use crate::model::permissions::Leave;
 use crate::model::units::Millis;
 use crate::source::local;
 use crate::source::remote::serve::serve;
@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let input = io::BufReader::new(io::stdin());
     let served = runtime.block_on(serve(
         source,
-        shelf::serve(),
+        incident_sync::serve(),
         input,
         io::stdout().lock(),
         leave,

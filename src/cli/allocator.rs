@@ -20,13 +20,13 @@ use crate::allocator::fragmentation::Fragmentation;
 use crate::collect::hook::told_by;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::dump::Recorder;
-use crate::collect::memory::hold::{Held, Hold, HoldError};
 use crate::collect::memory::live::Live;
+use crate::collect::memory::pause::{Held, Hold, HoldError};
 use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{Allocator, Block, PoolId, PoolKind, PoolMap, Segment};
 use crate::model::reading::{Missing, Reading};
-use crate::model::told::{Framework, ToldPool};
+use crate::model::reported_pool::{Framework, ToldPool};
 use crate::model::units::{Bytes, GpuUuid, Pid};
 
 #[derive(Debug, clap::Args)]

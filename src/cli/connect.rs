@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail, eyre};
 
-use super::program::Program;
+use super::pushed_program::Program;
 use super::say;
 use crate::model::text::visible;
 use crate::model::units::Millis;

@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 
 use super::settings::{Settings, has_terminal};
-use super::{runtime, top};
+use super::{dashboard, runtime};
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
@@ -38,7 +38,7 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
             ..Options::default()
         },
     );
-    Ok(top::leave(runtime()?.block_on(tui::run(
+    Ok(dashboard::leave(runtime()?.block_on(tui::run(
         app,
         source,
         settings.outside(),

@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::agent_options;
-use super::{print, runtime, top};
+use super::{dashboard, print, runtime};
 use crate::export;
 use crate::model::gpu::Gpu;
 use crate::model::units::Millis;
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<u8> {
         while let Some(update) = source.next().await {
             match update {
                 Update::Frame(frame)
-                    if !frame.gpus.is_empty() || top::why_nothing(&frame).is_some() =>
+                    if !frame.gpus.is_empty() || dashboard::why_nothing(&frame).is_some() =>
                 {
                     return Some(frame);
                 }
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result<u8> {
         bail!("the driver has not answered for {} s", PATIENCE.as_secs());
     };
     let frame = frame.ok_or_eyre("nothing could be collected on this host")?;
-    if let Some(why) = top::why_nothing(&frame) {
+    if let Some(why) = dashboard::why_nothing(&frame) {
         super::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }

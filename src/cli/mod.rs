@@ -5,8 +5,6 @@
 // Printing is what a command line is for.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-#[cfg(any(test, not(local)))]
-mod absent;
 #[cfg(local)]
 mod agent;
 #[cfg(local)]
@@ -14,37 +12,39 @@ mod allocator;
 mod cards;
 mod config;
 mod connect;
+mod dashboard;
+mod decompress;
 mod demo;
-mod desk;
 #[cfg(local)]
 mod doctor;
 mod explain;
 mod generate;
-mod heap;
 #[cfg(local)]
 mod hook;
+mod incident_inbox;
+#[cfg(local)]
+mod incident_sync;
 mod incidents;
 #[cfg(local)]
 mod line;
 mod log;
+mod malloc_tuning;
 #[cfg(local)]
 mod once;
 #[cfg(local)]
 mod probe;
-mod program;
 mod progress;
+mod pushed_program;
 mod record;
 mod replay;
 #[cfg(local)]
 mod run;
 mod settings;
-#[cfg(local)]
-mod shelf;
 mod slurm;
 mod snapshot;
 mod targets;
-mod top;
-mod unpacked;
+#[cfg(any(test, not(local)))]
+mod unavailable;
 mod whatif;
 
 use clap::{Parser, Subcommand};
@@ -61,7 +61,7 @@ pub struct Cli {
     #[command(flatten)]
     shared: SharedArgs,
     #[command(flatten)]
-    top: top::Args,
+    top: dashboard::Args,
 }
 
 #[derive(Debug, Subcommand)]
@@ -117,7 +117,7 @@ enum Command {
     Agent(agent::Args),
     #[cfg(not(local))]
     #[command(flatten)]
-    Absent(absent::Absent),
+    Absent(unavailable::Absent),
 }
 
 /// Why this host is not seen, of a build without `cfg(local)`: a clause.
@@ -150,7 +150,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     // Only what is set by them reads the settings: a slip in the configuration keeps nobody from an explanation.
     let settings = |interval| Settings::read(&cli.shared, interval);
     match &cli.command {
-        None => top::run(&cli.top, &settings(cli.top.interval)?),
+        None => dashboard::run(&cli.top, &settings(cli.top.interval)?),
         #[cfg(local)]
         Some(Command::Once(args)) => once::run(args, &settings(None)?),
         #[cfg(local)]

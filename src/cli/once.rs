@@ -7,7 +7,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::{Settings, agent_options, has_terminal};
-use super::{print, runtime, top};
+use super::{dashboard, print, runtime};
 use crate::export;
 use crate::model::document::Document;
 use crate::model::frame::Frame;
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let (hello, frame) = frame(is_complete)?;
-    if let Some(why) = top::why_nothing(&frame) {
+    if let Some(why) = dashboard::why_nothing(&frame) {
         if args.json {
             print(&Document::new(&hello, frame, None).json()?)?;
         }
@@ -97,7 +97,7 @@ async fn sample(
 /// The second frame, which has rates; the first when there is no GPU.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
-        return top::why_nothing(frame).is_some();
+        return dashboard::why_nothing(frame).is_some();
     }
     let waits = frame
         .processes

@@ -12,7 +12,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::{agent_options, limit_argument, size_argument};
-use super::{print, runtime, top};
+use super::{dashboard, print, runtime};
 use crate::collect;
 use crate::export;
 use crate::model::frame::Frame;
@@ -78,7 +78,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args) -> Result<u8> {
     let frame = frame(args.pid.map(Pid))?;
-    if let Some(why) = top::why_nothing(&frame) {
+    if let Some(why) = dashboard::why_nothing(&frame) {
         super::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }
@@ -136,7 +136,7 @@ pub(super) fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
                 pools.any(|pool| pool.process.pid == pid)
             });
             let has_gpus = !frame.gpus.is_empty() && frames >= 2 && (is_known || frames > 10);
-            if has_gpus || top::why_nothing(&frame).is_some() {
+            if has_gpus || dashboard::why_nothing(&frame).is_some() {
                 return Some(frame);
             }
         }

@@ -1,8 +1,8 @@
 //! `gputop record`: a host into a file, a whole second at a time, until interrupted; of every pool a map now and
 //! then. Several hosts are a folder with a file for each (`record/many.rs`).
 
-mod kept;
-mod many;
+mod hosts;
+mod remote_incidents;
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -14,13 +14,13 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
-use self::kept::Telling;
+use self::remote_incidents::Telling;
 use super::connect::{FarArgs, May, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{Settings, interval_argument, maps_argument};
 use super::targets::HostArgs;
-use super::{runtime, say, top};
+use super::{dashboard, runtime, say};
 use crate::diagnose::live::CaseKey;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
@@ -30,9 +30,9 @@ use crate::source::Update;
 use crate::source::layout::ENDING;
 #[cfg(local)]
 use crate::source::local;
+use crate::source::map_schedule::{Every, Rounds};
 use crate::source::record::Recorder;
 use crate::source::remote::{self, Target};
-use crate::source::rounds::{Every, Rounds};
 use crate::source::stream::Source;
 use crate::watch::{Found, Keep, Watcher};
 
@@ -69,7 +69,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let mut targets = args.hosts.targets(&settings.groups, &[])?;
     let runtime = runtime()?;
     if targets.len() > 1 {
-        return runtime.block_on(many::record(targets, args, settings));
+        return runtime.block_on(hosts::record(targets, args, settings));
     }
     runtime.block_on(one(targets.pop(), args, settings))
 }
@@ -191,7 +191,7 @@ impl Tape {
         let recorder = &mut self.recorder;
         match update {
             Update::Frame(frame) => {
-                if let Some(why) = top::why_nothing(&frame).filter(|_| self.frames == 0) {
+                if let Some(why) = dashboard::why_nothing(&frame).filter(|_| self.frames == 0) {
                     bail!("nothing to record: {why}");
                 }
                 recorder.frame(&frame)?;

@@ -6,7 +6,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
 
 use super::settings::{Settings, has_terminal};
-use super::{runtime, top};
+use super::{dashboard, runtime};
 use crate::model::text::visible;
 use crate::source::Position;
 use crate::source::layout::ENDING;
@@ -86,7 +86,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             ))?
         }
     };
-    Ok(top::leave(left))
+    Ok(dashboard::leave(left))
 }
 
 /// A key may come before the first word of where it stands.

@@ -14,7 +14,7 @@ use color_eyre::Result;
 use super::say;
 use super::settings::{Settings, SharedArgs};
 use crate::export::explanation::{self, Style};
-use crate::incidents::{Record, keep, within};
+use crate::incidents::{Record, save, within};
 use crate::run::{self, CommandLine, Explanation, Hook, Rank};
 
 #[derive(Debug, clap::Args)]
@@ -97,11 +97,11 @@ fn kept(record: Record, shared: &SharedArgs, is_enough: &Arc<AtomicBool>) -> Opt
         settings.map(|settings| settings.on_incident)
     });
     match settings {
-        Some(Ok(on_incident)) => keep(record, on_incident.as_deref(), is_enough).fault,
+        Some(Ok(on_incident)) => save(record, on_incident.as_deref(), is_enough).fault,
         Some(Err(error)) => {
-            let fault = keep(record, None, is_enough).fault;
+            let fault = save(record, None, is_enough).fault;
             Some(fault.unwrap_or_else(|| format!("on_incident was not run: {error}")))
         }
-        None => keep(record, None, is_enough).fault,
+        None => save(record, None, is_enough).fault,
     }
 }

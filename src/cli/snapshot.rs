@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
+use super::decompress::unpacked;
 use super::progress::{Followed, Progress};
 use super::settings::{Settings, has_terminal};
-use super::unpacked::unpacked;
-use super::{print, runtime, top};
+use super::{dashboard, print, runtime};
 use crate::export::snapshot::{Shown, Studied, json, text};
 use crate::model::text::visible;
 use crate::snapshot::{self, Snapshot, Study};
@@ -52,7 +52,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
             studies,
         }));
         let left = runtime()?.block_on(tui::show(screen, app, outside))?;
-        return Ok(top::leave(left));
+        return Ok(dashboard::leave(left));
     }
     let devices = snapshot.devices.iter().zip(&studies);
     let shown = Shown {

@@ -9,7 +9,7 @@ use color_eyre::eyre::bail;
 
 use super::settings::Group;
 use super::slurm;
-use crate::model::spelling::nearest;
+use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
 use crate::source::remote::Target;
 

@@ -9,7 +9,7 @@
 //! Exit codes: 0 replayed; 1 nothing to replay, and why; 2 denied or gone, or a wrong argument.
 
 #[cfg(local)]
-mod card;
+mod gpu;
 #[cfg(local)]
 mod process;
 
@@ -21,7 +21,7 @@ use color_eyre::eyre::{bail, eyre};
 #[cfg(local)]
 use self::process::of_process;
 use super::settings::{Settings, has_terminal};
-use super::{print, runtime, say, snapshot, top};
+use super::{dashboard, print, runtime, say, snapshot};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
 use crate::allocator::trace::Trace;
@@ -131,7 +131,7 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
         let (app, outside) = (own.app(None), own.outside());
         let screen = Box::new(WhatifScreen::new(document));
         let left = runtime()?.block_on(tui::show(screen, app, outside))?;
-        return Ok(top::leave(left));
+        return Ok(dashboard::leave(left));
     }
     if args.json {
         print(&(serde_json::to_string_pretty(&document)? + "\n"))?;

@@ -7,7 +7,7 @@
 pub mod agent;
 pub mod clock;
 pub mod driver;
-pub mod ends;
+pub mod exits;
 pub mod hook;
 pub mod host;
 pub mod kernel_log;

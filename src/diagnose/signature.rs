@@ -10,8 +10,8 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 use super::card::{Card, Reach};
 use super::expression::expanded;
 use super::fields::{self, Found};
-use super::guard;
 use super::needle::needles;
+use super::printed_error;
 use super::text::Flow;
 
 /// How far a message reaches beyond its signature.
@@ -218,7 +218,12 @@ impl Signatures {
             let line = flow.line_start(whole.start());
             let near = slice(&flow.text, line, whole.end() + NEAR);
             if rule.unless.iter().any(|u| u.is_in(near))
-                || !guard::is_machine_printed(&flow.text, line, whole.range(), rule.plain_words)
+                || !printed_error::is_machine_printed(
+                    &flow.text,
+                    line,
+                    whole.range(),
+                    rule.plain_words,
+                )
             {
                 continue;
             }

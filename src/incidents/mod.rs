@@ -16,23 +16,23 @@
 //!
 //! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.
 
-mod changes;
 mod files;
-mod keep;
 mod key;
-mod notice;
-mod patience;
+mod on_incident;
 mod record;
+mod save;
 mod state;
 mod store;
+mod store_changes;
+mod timeout;
 mod uid;
 
-pub use changes::Changes;
 pub use files::read as read_own;
-pub use keep::{Kept, in_time, keep, put};
 pub use key::Key;
-pub use notice::{NOTICE_LIMIT, Notice, notify};
-pub use patience::within;
+pub use on_incident::{NOTICE_LIMIT, Notice, notify};
 pub use record::{Evidence, Excerpt, Record, Track};
+pub use save::{Kept, in_time, put, save};
 pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
+pub use store_changes::Changes;
+pub use timeout::within;
 pub use uid::Uid;

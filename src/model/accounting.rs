@@ -12,7 +12,7 @@ use super::gpu::{Gpu, GpuProcess};
 use super::pool::{Pool, Pools};
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::told::ToldPool;
+use super::reported_pool::ToldPool;
 use super::units::{Bytes, GpuUuid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

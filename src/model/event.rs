@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::gpu::{GpuProcess, HealthState, Memory};
-use super::kept::Kept;
 use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
-use super::replayed::Replayed;
+use super::remote_incident::Kept;
+use super::replay_result::Replayed;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
 /// One observation and where it belongs.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::replayed::Tried;
+use super::replay_result::Tried;
 use super::units::Pid;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

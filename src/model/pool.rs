@@ -1,5 +1,5 @@
 //! A memory pool that a process keeps on one device: PyTorch's caching allocator. What other frameworks tell of theirs
-//! is less, and in [`told`](super::told).
+//! is less, and in [`told`](super::reported_pool).
 //!
 //! A pool has statistics, cheap enough for twenty reads a second, and a map of segments and blocks, read only while
 //! someone looks. Names are the field's: allocated, reserved, active, segment, block, inactive split.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::told::ToldPool;
+use super::reported_pool::ToldPool;
 use super::units::{Bytes, GpuUuid, Mono};
 
 /// One pool: one process, one allocator, one device of that process.

@@ -8,13 +8,13 @@
 //! `child/` is the only place that names CUDA. `fill.rs` and `policy/` work on a `Device`, which is
 //! the driver there and a card made of numbers in tests.
 
-mod ask;
 pub mod child;
 mod device;
 mod fill;
 mod lock;
 pub mod pattern;
 mod policy;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +26,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use ask::Ask;
+pub use request::Ask;
 
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::model::pool::PoolMap;

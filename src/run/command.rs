@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use thiserror::Error;
 
 use super::pty::Slave;
-use super::raw;
 use super::signals::Signals;
 use super::streams::Streams;
+use super::unsafe_calls;
 use crate::model::text::visible;
 
 /// Program and arguments, as typed.
@@ -92,7 +92,7 @@ impl CommandLine {
         signals: &Signals,
     ) -> Result<Child, NotStarted> {
         let mut command = self.prepared(streams, slave)?;
-        raw::before_exec(&mut command, signals.before(), None);
+        unsafe_calls::before_exec(&mut command, signals.before(), None);
         command.spawn().map_err(|_| self.become_it(Some(signals)))
     }
 
@@ -101,7 +101,7 @@ impl CommandLine {
         let mut command = Command::new(&self.program);
         command.args(&self.args);
         if let Some(signals) = signals {
-            raw::before_exec(&mut command, signals.before(), None);
+            unsafe_calls::before_exec(&mut command, signals.before(), None);
         }
         self.failed(&command.exec())
     }

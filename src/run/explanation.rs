@@ -1,14 +1,14 @@
 //! What is said after a failure, if anything: nothing is where nothing is wrong, or nothing was found.
 
-use super::ended::Ended;
+use super::exit::Ended;
 use super::hook::Hook;
-use super::inside::Inside;
+use super::hook_evidence::Inside;
 use super::ranks::{First, Rank, folder};
-use super::recorded::{Failed, command_line};
-use super::traced::foretell;
+use super::run_record::{Failed, command_line};
+use super::trace_replay::foretell;
 use super::{Evidence, Finished};
 use crate::diagnose::evidence::Measured;
-use crate::diagnose::heard::name_source;
+use crate::diagnose::hook_report::name_source;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
 use crate::incidents::Record;

@@ -22,37 +22,37 @@
 //!
 //! Nothing here may cost the command anything: where a pty or a process cannot be had, we become the command (`exec`).
 
-mod ahead;
-mod behind;
-mod change;
+mod cancellation;
+mod captured_output;
+mod child_change;
+mod child_command;
 mod command;
-mod ended;
-mod enough;
+mod copy_bytes;
+mod drain;
+mod exit;
 mod explanation;
 mod files;
 mod hook;
+mod hook_evidence;
 mod identity;
-mod inside;
-mod keeper;
 mod message;
-mod mirror;
-mod passing;
 mod pty;
 mod ranks;
-mod raw;
-mod readers;
-mod recorded;
 mod relay;
+mod run_record;
+mod session_leader;
 mod signals;
 mod streams;
-mod tape;
 mod terminal;
-mod traced;
-mod ward;
+mod terminal_modes;
+mod terminal_readers;
+mod trace_replay;
+mod unread_input;
+mod unsafe_calls;
 
+pub use cancellation::while_wanted;
 pub use command::{CommandLine, NotStarted};
-pub use ended::Ended;
-pub use enough::while_wanted;
+pub use exit::Ended;
 pub use explanation::{Explanation, explain};
 pub use hook::Hook;
 pub use ranks::Rank;
@@ -60,9 +60,9 @@ pub use ranks::Rank;
 use crate::collect::clock::{now_mono, now_wall};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Mono, UnixMillis};
+use captured_output::Tape;
 use signals::Signals;
 use streams::{Streams, Way};
-use tape::Tape;
 
 /// What is known of a command that has ended.
 pub struct Finished {
@@ -128,7 +128,7 @@ fn in_session(
     let Ok((pty, mut terminal)) = opened else {
         return Err(command.become_it(Some(signals)));
     };
-    let Ok(keeper) = keeper::start(command, streams, signals, &pty) else {
+    let Ok(keeper) = session_leader::start(command, streams, signals, &pty) else {
         return Err(command.become_it(Some(signals)));
     };
     let mut ward = keeper.into_ward()?;
@@ -152,7 +152,7 @@ fn beside(
     });
     let (terminal, pty) = through.unzip();
     let slave = pty.as_ref().map(pty::Pty::slave);
-    let mut ward = ward::Ward::own(command.spawn(streams, slave, signals)?);
+    let mut ward = child_command::Ward::own(command.spawn(streams, slave, signals)?);
     let relay = relay::Relay::new(terminal, pty, streams.keys(), tape);
     Ok((relay.run(signals, &mut ward), ward.who()))
 }

@@ -11,9 +11,9 @@ use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::termios::{SetArg, Termios, tcsetattr};
 
-use super::mirror;
-use super::raw;
 use super::terminal::Terminal;
+use super::terminal_modes;
+use super::unsafe_calls;
 
 pub(super) struct Pty {
     pub(super) master: PtyMaster,
@@ -46,7 +46,7 @@ impl Pty {
 
     /// To be written to only.
     pub(super) fn plain(terminal: &Terminal) -> io::Result<Self> {
-        Self::open(terminal, &mirror::plain(terminal.modes()))
+        Self::open(terminal, &terminal_modes::plain(terminal.modes()))
     }
 
     fn open(terminal: &Terminal, modes: &Termios) -> io::Result<Self> {
@@ -78,8 +78,8 @@ impl Pty {
     }
 
     fn resize_as(&self, terminal: &Terminal) {
-        if let Ok(size) = raw::window_size(terminal) {
-            let _ = raw::set_window_size(&self.master, &size);
+        if let Ok(size) = unsafe_calls::window_size(terminal) {
+            let _ = unsafe_calls::set_window_size(&self.master, &size);
         }
     }
 }

@@ -12,18 +12,18 @@ use nix::pty::PtyMaster;
 use nix::sys::signal::Signal;
 use nix::sys::termios::tcgetattr;
 
-use super::ahead;
-use super::behind;
-use super::ended::Ended;
-use super::mirror::Mirror;
-use super::passing::Passing;
+use super::captured_output::Tape;
+use super::child_command::{News, Ward};
+use super::copy_bytes::Passing;
+use super::drain;
+use super::exit::Ended;
 use super::pty::Pty;
-use super::raw;
-use super::readers::has_reader;
 use super::signals::{Received, Signals, stop_by};
-use super::tape::Tape;
 use super::terminal::Terminal;
-use super::ward::{News, Ward};
+use super::terminal_modes::Mirror;
+use super::terminal_readers::has_reader;
+use super::unread_input;
+use super::unsafe_calls;
 use crate::model::process::ProcessKey;
 
 /// How many pieces are passed on before signals and keys are looked after again.
@@ -255,9 +255,9 @@ impl<'a> Relay<'a> {
 
     fn resize(&self) {
         if let (Some(terminal), Some(master)) = (&self.terminal, &self.master)
-            && let Ok(size) = raw::window_size(terminal)
+            && let Ok(size) = unsafe_calls::window_size(terminal)
         {
-            let _ = raw::set_window_size(master, &size);
+            let _ = unsafe_calls::set_window_size(master, &size);
         }
     }
 
@@ -371,14 +371,14 @@ impl<'a> Relay<'a> {
             .and_then(|master| tcgetattr(master).ok());
         let had_keys = terminal.is_taken() || self.hands_keys_on;
         if let Some(master) = self.master.as_ref().filter(|_| had_keys) {
-            ahead::put_back(master, self.keys.rest(), &terminal);
+            unread_input::put_back(master, self.keys.rest(), &terminal);
         }
         match (ended, left) {
             (Ended::Exited(_), Some(modes)) if self.has_keys => terminal.leave(&modes),
             _ => terminal.give_back(),
         }
         if let Some(master) = self.master.filter(|_| self.is_open) {
-            behind::stay(&master, &terminal);
+            drain::stay(&master, &terminal);
         }
     }
 }

@@ -6,7 +6,7 @@ use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-use super::raw;
+use super::unsafe_calls;
 
 /// All that mean something to a command or to a terminal; the others do to us what they would do to it.
 const TAKEN: [Signal; 11] = [
@@ -38,7 +38,7 @@ pub(super) struct Received {
 
 impl Signals {
     pub(super) fn take() -> nix::Result<Self> {
-        raw::keep_ended_children()?;
+        unsafe_calls::keep_ended_children()?;
         let taken: SigSet = TAKEN.into_iter().collect();
         let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let mut before = SigSet::empty();

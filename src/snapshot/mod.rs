@@ -18,6 +18,8 @@
 //! [`history`] with it; `memory_allocated()` is a little more.
 
 mod addresses;
+mod analysis;
+mod assemble;
 mod device;
 mod error;
 pub mod history;
@@ -27,18 +29,16 @@ mod opcode;
 mod record;
 pub mod stacks;
 mod store;
-mod study;
 mod text;
 mod trace;
-mod whole;
 
 use std::io::Read;
 
+pub use self::analysis::Study;
 pub use self::device::{Device, Held};
 pub use self::error::SnapshotError;
 pub use self::record::{Action, Event, Lane, NO_TIME, StackId};
 use self::stacks::Stacks;
-pub use self::study::Study;
 
 /// A whole snapshot.
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub enum Setting {
 /// With one sentence: what is wrong and where.
 pub fn read(input: impl Read) -> Result<Snapshot, SnapshotError> {
     let (store, root) = machine::read(input)?;
-    whole::snapshot(store, root)
+    assemble::snapshot(store, root)
 }
 
 impl Snapshot {

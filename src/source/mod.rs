@@ -4,14 +4,14 @@
 //! away and long ago are the same thing to them.
 
 pub(crate) mod layout;
+pub mod live_message;
 #[cfg(local)]
 pub mod local;
 pub mod map_line;
+pub mod map_schedule;
 pub mod record;
 pub mod remote;
 pub mod replay;
-pub mod reply;
-pub mod rounds;
 pub mod stream;
 pub mod wire;
 
@@ -23,13 +23,13 @@ use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::Summary;
 use crate::model::host::Hello;
-use crate::model::kept::Kept;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::{FailureMap, PoolMap};
 use crate::model::probe::{Probe, Wish};
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
+use crate::model::remote_incident::Kept;
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 use crate::model::units::{GpuUuid, Millis, Mono};

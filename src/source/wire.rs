@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::live_message::Reply;
 use super::map_line::MapLine;
-use super::reply::Reply;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;

@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::palette::{PALETTES, Palette};
 use super::role::{ROLES, Role};
-use crate::model::spelling::instead_of;
+use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 
 /// The key that names the theme to begin with.

@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use thiserror::Error;
 
 use super::action::{ACTIONS, Action, Scope};
-use crate::model::spelling::nearest;
+use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
 
 /// The keys this program ships with.

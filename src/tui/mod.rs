@@ -5,19 +5,20 @@
 
 pub mod action;
 pub mod app;
-mod bounded;
+pub mod background_jobs;
 pub mod chrome;
 pub mod clipboard;
 pub mod colours;
 pub mod column_menu;
 pub mod columns;
-pub mod copying;
+pub mod copy_text;
 pub mod density;
-pub mod errands;
 pub mod filter;
 pub mod groups;
 pub mod help;
+pub mod incident_charts;
 pub mod incidents;
+mod interactive_login;
 pub mod keymap;
 pub mod marks;
 pub mod overlay;
@@ -29,18 +30,17 @@ pub mod probes;
 pub mod role;
 pub mod rows;
 pub mod screens;
+pub mod sessions;
 pub mod signal_menu;
 pub mod snapshot_file;
 pub mod stacks;
-pub mod stage;
-pub mod stretch;
 pub mod tags;
 pub mod terminal;
+mod terminal_size;
 pub mod theme;
+pub mod time_window;
 pub mod tmux;
-pub mod tracks;
 pub mod view;
-mod way_in;
 pub mod widgets;
 
 use std::io;
@@ -55,16 +55,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use self::app::App;
+use self::background_jobs::Errands;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
-use self::errands::Errands;
 use self::incidents::{Desk, Known};
+pub use self::interactive_login::WayIn;
 use self::screens::Screen;
 use self::screens::fleet::FleetScreen;
-pub use self::stage::Host;
-use self::stage::{Arrival, Seat, Stage};
+pub use self::sessions::Host;
+use self::sessions::{Arrival, Seat, Stage};
 use self::terminal::Terminal;
 use self::view::Outcome;
-pub use self::way_in::WayIn;
 use crate::model::document::Document;
 use crate::source::stream::Source;
 
@@ -247,8 +247,12 @@ async fn run_seats(
                     }
                     Outcome::Connect(row) => {
                         if let Some(way_in) = stage.way_in(row) {
-                            let left =
-                                way_in::answer(way_in, &mut terminal, &mut keys, &mut signals);
+                            let left = interactive_login::answer(
+                                way_in,
+                                &mut terminal,
+                                &mut keys,
+                                &mut signals,
+                            );
                             if let Some(left) = left.await? {
                                 return Ok(left);
                             }

@@ -16,7 +16,7 @@ use crate::model::gpu::{Gpu, GpuProcess, HealthState};
 use crate::model::pool::{Pool, PoolStats};
 use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::told::ToldPool;
+use crate::model::reported_pool::ToldPool;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 
 /// A process that was on a GPU and is no more.

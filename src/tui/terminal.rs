@@ -14,7 +14,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::bounded::Bounded;
+use super::terminal_size::Bounded;
 
 /// True while the screen is ours; whoever turns it false gives the screen back, and only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);

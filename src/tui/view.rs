@@ -12,7 +12,7 @@ use super::chrome::{self, Hint};
 use super::clipboard::Copied;
 use super::column_menu::ColumnMenu;
 use super::columns::PROCESS_COLUMNS;
-use super::copying;
+use super::copy_text;
 use super::filter::Filter;
 use super::help::Help;
 use super::overlay::{After, Overlay, orders};
@@ -22,10 +22,10 @@ use super::screens::incidents::{self, IncidentList};
 use super::screens::log::{self, LogScreen};
 use super::screens::overview::Overview;
 use super::screens::probe::{self, ProbeScreen};
-use super::screens::unread::Unreadable;
+use super::screens::unreadable::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
-use super::stretch::Way;
+use super::time_window::Way;
 use super::widgets::cells::keep_shown;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
@@ -286,8 +286,8 @@ impl View {
         let screen = self.top();
         let copied = screen
             .copied(app)
-            .or_else(|| screen.process(app).map(copying::process))
-            .or_else(|| screen.group(app).map(|group| copying::group(group, app)));
+            .or_else(|| screen.process(app).map(copy_text::process))
+            .or_else(|| screen.group(app).map(|group| copy_text::group(group, app)));
         let Some(copied) = copied else {
             app.message = Some("there is nothing to copy here: the cursor is on nothing".into());
             return Outcome::Stay;

@@ -18,8 +18,8 @@
 //! when it happened. What another host's store told then lies in it as events ([`Observation::Kept`]), and a ledger takes
 //! the place of the store.
 
-mod keeping;
-mod ledger;
+mod incident_record;
+mod recording_incidents;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -27,14 +27,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc as channel;
 
-use self::keeping::Keeping;
+use self::incident_record::Keeping;
 use crate::diagnose::live::{Observer, Revision};
 use crate::incidents::{Store, Track, Uid};
 use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
-use crate::model::kept::Kept;
 use crate::model::pool::FailureMap;
+use crate::model::remote_incident::Kept;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::source::Update;

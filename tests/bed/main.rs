@@ -23,7 +23,7 @@ mod differential;
 mod harness;
 mod idle;
 mod journal;
-mod odd;
 mod races;
 mod reader;
+mod unusual_targets;
 mod whatif;

@@ -12,9 +12,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::fake_machine::{
+    Guarded, INTERVAL, RealProcess, command, is_host, on_gpu, run, wait_until,
+};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Guarded, INTERVAL, RealProcess, command, is_host, on_gpu, run, wait_until};
-use crate::tables::shows;
+use crate::screen_tables::shows;
 use crate::terminal::Launch;
 
 fn busy(process: &RealProcess, used: &str) -> String {
@@ -33,7 +35,7 @@ fn once_prints_every_gpu_and_process_as_a_table() {
     screen.process(once.out.replace('\n', "\r\n").as_bytes());
     let screen = screen.screen();
     assert!(
-        crate::tables::gpu_shows(
+        crate::screen_tables::gpu_shows(
             screen,
             "0",
             &[("USED", "22.1"), ("SM%", "97"), ("W", "131")]
@@ -41,7 +43,7 @@ fn once_prints_every_gpu_and_process_as_a_table() {
         "{}",
         once.out
     );
-    assert!(crate::tables::gpu_shows(
+    assert!(crate::screen_tables::gpu_shows(
         screen,
         "1",
         &[("SM%", "–"), ("W", "–")]

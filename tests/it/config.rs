@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use crate::fake_machine::{Outcome, dashboard, gputop, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Outcome, dashboard, gputop, wait_until};
-use crate::tables::gpu_shows;
+use crate::screen_tables::gpu_shows;
 use crate::terminal::Launch;
 
 /// A home with a configuration in it.

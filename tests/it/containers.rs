@@ -16,10 +16,10 @@ use gputop::source::Update;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde_json::Value;
 
-use crate::crowd::{Desk, Member};
+use crate::fake_machine::{RealProcess, dashboard, has, is_host, run, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{RealProcess, dashboard, has, is_host, run, wait_until};
-use crate::tables::shows;
+use crate::many_processes::{Desk, Member};
+use crate::screen_tables::shows;
 use crate::torch_target::Target;
 
 fn in_docker(process: &mut Process) {
@@ -161,7 +161,7 @@ fn read_a_machine() {
         tmux_folder: None,
         cgroup_root: root.join("sys/fs/cgroup"),
         kernel_log: root.join("dev/kmsg"),
-        leave: gputop::model::leave::Leave::none("nobody was asked"),
+        leave: gputop::model::permissions::Leave::none("nobody was asked"),
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()

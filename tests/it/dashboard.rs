@@ -3,9 +3,9 @@
 use gputop::tui::action::{ACTIONS, Scope};
 use gputop::tui::keymap::{DEFAULT, Keymap, show_key};
 
+use crate::fake_machine::{INTERVAL, RealProcess, dashboard, is_host, on_gpu, run};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{INTERVAL, RealProcess, dashboard, is_host, on_gpu, run};
-use crate::tables::{self, gpu_shows, shows};
+use crate::screen_tables::{self, gpu_shows, shows};
 use crate::terminal::Terminal;
 
 const ENTER: &str = "\r";
@@ -62,18 +62,18 @@ fn every_gpu_and_every_process_stands_with_its_memory() {
             ("SM%", sm.to_owned()),
         ];
         let stands = |screen: &vt100::Screen| {
-            tables::processes(screen)
+            screen_tables::processes(screen)
                 .iter()
                 .any(|row| cells.iter().all(|(title, text)| row.cell(title) == *text))
         };
         terminal.wait_for(stands, &format!("{cells:?}"));
     }
     let screen = terminal.screen();
-    assert_eq!(tables::gpus(&screen).len(), 3);
-    assert_eq!(tables::processes(&screen).len(), 4);
+    assert_eq!(screen_tables::gpus(&screen).len(), 3);
+    assert_eq!(screen_tables::processes(&screen).len(), 4);
     assert!(screen.contents().contains("3xH200"));
     if is_host() {
-        let commands = tables::processes(&screen)
+        let commands = screen_tables::processes(&screen)
             .into_iter()
             .map(|r| r.cell("COMMAND"));
         assert_eq!(
@@ -106,7 +106,7 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
         |s| shows(s, pid, &[("VRAM", "^21.5")]),
         "the peak of the process that ended",
     );
-    let row = tables::process(&terminal.screen(), pid).unwrap();
+    let row = screen_tables::process(&terminal.screen(), pid).unwrap();
     let command = row.cell("COMMAND");
     let clock = command
         .split_once(" signal 9: trai")
@@ -120,7 +120,7 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
         |s| shows(s, second.pid(), &[("VRAM", "2.0")]),
         "the next process",
     );
-    let order: Vec<String> = tables::processes(&terminal.screen())
+    let order: Vec<String> = screen_tables::processes(&terminal.screen())
         .iter()
         .map(|row| row.cell("PID"))
         .collect();
@@ -224,7 +224,7 @@ fn mig_instances_are_rows_of_their_own() {
         let cells = [("USED", used), ("FREE", free), ("NOTE", note), ("W", "–")];
         terminal.wait_for(|s| gpu_shows(s, instance, &cells), instance);
     }
-    let order: Vec<String> = tables::gpus(&terminal.screen())
+    let order: Vec<String> = screen_tables::gpus(&terminal.screen())
         .iter()
         .map(|row| row.cell("GPU"))
         .collect();
@@ -335,7 +335,7 @@ fn keys_lead_from_screen_to_screen_and_back() {
     terminal.send("[");
     terminal.wait_text("GPU 0  NVIDIA H200");
     terminal.send("q");
-    terminal.wait_for(|s| tables::gpus(s).len() == 2, "the overview");
+    terminal.wait_for(|s| screen_tables::gpus(s).len() == 2, "the overview");
     // At the top Esc does nothing. Apart from the next key: in one piece the two would be Alt-G.
     terminal.send(ESC);
     let before = fake.calls().of("memory");
@@ -345,14 +345,14 @@ fn keys_lead_from_screen_to_screen_and_back() {
     terminal.send(ENTER);
     terminal.wait_text("On the host");
     terminal.send("q");
-    terminal.wait_for(|s| tables::gpus(s).len() == 2, "the overview again");
+    terminal.wait_for(|s| screen_tables::gpus(s).len() == 2, "the overview again");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
 }
 
 fn pids(screen: &vt100::Screen) -> Vec<u32> {
-    let rows = tables::processes(screen);
+    let rows = screen_tables::processes(screen);
     rows.iter()
         .map(|r| r.cell("PID").parse().unwrap())
         .collect()

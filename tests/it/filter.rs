@@ -9,7 +9,7 @@ use gputop::model::reading::{Missing, Reason};
 use gputop::model::units::GpuUuid;
 use gputop::source::Update;
 
-use crate::crowd::{Desk, Member, frame};
+use crate::many_processes::{Desk, Member, frame};
 
 fn members() -> Vec<Member> {
     vec![
@@ -75,7 +75,7 @@ fn states_tell_what_went_wrong_with_a_process() {
         ..Exit::default()
     };
     desk.update(Update::Event(Event {
-        process: Some(crate::crowd::key(500)),
+        process: Some(crate::many_processes::key(500)),
         observation: Observation::Exit(exit),
         ..Event::default()
     }));

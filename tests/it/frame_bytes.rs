@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::fake_machine::{RealProcess, dashboard, on_gpu};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{RealProcess, dashboard, on_gpu};
-use crate::tables::shows;
+use crate::screen_tables::shows;
 
 /// What a frame may cost at 80x24.
 const MAX_FRAME_BYTES: usize = 4 << 10;

@@ -4,10 +4,10 @@ use gputop::model::process::{Parent, Process};
 use gputop::model::units::Pid;
 use ratatui::crossterm::event::KeyCode;
 
-use crate::crowd::{Desk, Member};
+use crate::fake_machine::{RealProcess, dashboard, is_host, on_gpu};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{RealProcess, dashboard, is_host, on_gpu};
-use crate::tables::shows;
+use crate::many_processes::{Desk, Member};
+use crate::screen_tables::shows;
 
 fn child_of(pid: u32, name: &str) -> impl FnOnce(&mut Process) {
     let parent = Parent {

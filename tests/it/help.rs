@@ -1,7 +1,7 @@
 //! The help: it lists everything, and finds it.
 
+use crate::fake_machine::dashboard;
 use crate::fake_nvml::FakeNvml;
-use crate::machine::dashboard;
 
 #[test]
 fn a_word_is_looked_for_among_keys_and_words() {

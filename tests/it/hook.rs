@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use gputop::model::event::Observation;
 
 use crate::commands::recorded;
+use crate::fake_machine::{Guarded, INTERVAL, command, gputop, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Guarded, INTERVAL, command, gputop, wait_until};
 use crate::python;
 use crate::run::text;
 

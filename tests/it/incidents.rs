@@ -13,7 +13,7 @@ use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::machine::{gputop, wait_until};
+use crate::fake_machine::{gputop, wait_until};
 use crate::run::{piped_with, text};
 use crate::run_explained::{EXPLAINED, OOM};
 

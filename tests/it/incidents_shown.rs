@@ -18,12 +18,12 @@ use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::{Outcome, View};
 
-use crate::crowd::key;
+use crate::fake_machine::{dashboard, wait_until};
 use crate::fake_nvml::FakeNvml;
 use crate::incidents::User;
-use crate::machine::{dashboard, wait_until};
+use crate::many_processes::key;
 use crate::run_explained::{EXPLAINED, OOM};
-use crate::stage::{DEMO, app_at, draw};
+use crate::screen_fixture::{DEMO, app_at, draw};
 
 /// The recording's GPUs, and an incident of that day; `severity` is its own.
 fn app_with(severity: Severity) -> App {

@@ -28,7 +28,7 @@ const RULES: &[Rule] = &[
     },
     // What `nvidia-smi` says of a host where nothing else collects: there this is the collector.
     Rule {
-        place: "source/remote/reduced",
+        place: "source/remote/nvidia_smi",
         may: &["source", "model", "redact"],
     },
     // The one source that collects here.
@@ -63,7 +63,7 @@ const RULES: &[Rule] = &[
     },
     // The hook's allocation traces are played where they lie.
     Rule {
-        place: "collect/hook/traced.rs",
+        place: "collect/hook/replay_trace.rs",
         may: &[
             "collect",
             "model",
@@ -195,12 +195,12 @@ const RULES: &[Rule] = &[
 ];
 
 const UNSAFE: &[&str] = &[
-    "cli/heap.rs",
-    "collect/ends/pidfd_info.rs",
-    "collect/memory/raw.rs",
+    "cli/malloc_tuning.rs",
+    "collect/exits/pidfd_info.rs",
+    "collect/memory/ptrace_call.rs",
     "collect/nvml/raw.rs",
     "probe/child/cuda.rs",
-    "run/raw.rs",
+    "run/unsafe_calls.rs",
 ];
 
 /// Words that only these places may say.

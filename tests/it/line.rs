@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::time::Instant;
 
+use crate::fake_machine::{RealProcess, gputop, has, is_host, on_gpu, run};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{RealProcess, gputop, has, is_host, on_gpu, run};
 use crate::terminal::Launch;
 
 const BUSY: &str = "[[gpu]]\nreserved = \"1 GiB\"\nused = \"64 GiB\"\ncontext = \"63 GiB\"\nsm = 97\ntemperature = 67\n";

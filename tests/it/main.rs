@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 #[cfg(target_os = "linux")]
-mod bytes;
+mod allocator_pause;
 mod cards;
 #[cfg(target_os = "linux")]
 mod commands;
@@ -10,38 +10,43 @@ mod commands;
 mod config;
 #[cfg(target_os = "linux")]
 mod containers;
-mod crowd;
-#[cfg(target_os = "linux")]
-mod cut_links;
+mod copy_and_save;
 #[cfg(target_os = "linux")]
 mod dashboard;
-mod day;
 #[cfg(target_os = "linux")]
-mod ends;
+mod disconnect_day;
+#[cfg(target_os = "linux")]
+mod driver_failures;
+#[cfg(target_os = "linux")]
+mod exits;
 mod explain;
+#[cfg(target_os = "linux")]
+mod fake_hosts;
+#[cfg(target_os = "linux")]
+mod fake_machine;
+#[cfg(target_os = "linux")]
+mod fake_nvidia_smi;
 #[cfg(target_os = "linux")]
 mod fake_nvml;
 #[cfg(target_os = "linux")]
 mod fake_nvml_abi;
-#[cfg(target_os = "linux")]
-mod far_cuts;
-#[cfg(target_os = "linux")]
-mod far_incidents;
 mod filter;
 #[cfg(target_os = "linux")]
 mod frame_bytes;
 #[cfg(target_os = "linux")]
 mod groups;
 #[cfg(target_os = "linux")]
+mod heap_bytes;
+#[cfg(target_os = "linux")]
 mod help;
 #[cfg(target_os = "linux")]
-mod hold;
+mod history;
 #[cfg(target_os = "linux")]
 mod hook;
 #[cfg(target_os = "linux")]
-mod hostile;
+mod hostile_input;
 #[cfg(target_os = "linux")]
-mod hosts;
+mod incident_scene;
 #[cfg(target_os = "linux")]
 mod incidents;
 #[cfg(target_os = "linux")]
@@ -50,26 +55,19 @@ mod layers;
 #[cfg(target_os = "linux")]
 mod line;
 #[cfg(target_os = "linux")]
-mod live;
+mod live_incidents;
 #[cfg(target_os = "linux")]
 mod logs;
-#[cfg(target_os = "linux")]
-mod machine;
 mod many_hosts;
-mod model;
+mod many_processes;
+mod memory_screen;
 #[cfg(target_os = "linux")]
 mod mouse;
 mod namespace;
-mod network;
-#[cfg(target_os = "linux")]
-mod nvidia_smi;
-mod outside;
-#[cfg(target_os = "linux")]
-mod past;
 mod pictures;
-mod pooled;
 #[cfg(target_os = "linux")]
 mod probe;
+mod process_limits;
 #[cfg(target_os = "linux")]
 mod protocol;
 #[cfg(target_os = "linux")]
@@ -81,17 +79,22 @@ mod recorded_hosts;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
-mod reduced;
-#[cfg(target_os = "linux")]
 mod reference;
 #[cfg(target_os = "linux")]
 mod remote;
 #[cfg(target_os = "linux")]
+mod remote_disconnect;
+#[cfg(target_os = "linux")]
+mod remote_incidents;
+#[cfg(target_os = "linux")]
+mod remote_nvidia_smi;
+#[cfg(target_os = "linux")]
 mod run;
 #[cfg(target_os = "linux")]
 mod run_explained;
+mod screen_fixture;
 #[cfg(target_os = "linux")]
-mod scene;
+mod screen_tables;
 mod screens;
 #[cfg(target_os = "linux")]
 mod signals;
@@ -103,17 +106,14 @@ mod snapshot_shown;
 mod ssh;
 #[cfg(target_os = "linux")]
 mod sshd;
-mod stage;
-#[cfg(target_os = "linux")]
-mod tables;
 #[cfg(target_os = "linux")]
 mod terminal;
 #[cfg(target_os = "linux")]
 mod terminal_harness;
 #[cfg(target_os = "linux")]
 mod terminal_paths;
+mod test_network;
 mod themes;
-mod throng;
 #[cfg(target_os = "linux")]
 mod tmux;
 #[cfg(target_os = "linux")]
@@ -122,11 +122,11 @@ mod torch_dump;
 mod torch_live;
 #[cfg(target_os = "linux")]
 mod torch_target;
-mod training;
-#[cfg(target_os = "linux")]
-mod trouble;
+mod training_day;
+mod training_model;
 #[cfg(target_os = "linux")]
 mod unattributed;
+mod unknown_fields;
 #[cfg(target_os = "linux")]
 mod whatif;
 mod whatif_shown;

@@ -13,12 +13,12 @@ use gputop::tui::theme::{Palette, Theme};
 use gputop::watch::Found;
 use jiff::tz::TimeZone;
 
-use crate::bytes::taken;
-use crate::cut_links::Telling;
-use crate::day::Day;
-use crate::hosts::Hosts;
-use crate::machine::wait_until;
+use crate::disconnect_day::Telling;
+use crate::fake_hosts::Hosts;
+use crate::fake_machine::wait_until;
+use crate::heap_bytes::taken;
 use crate::terminal::{Launch, Terminal};
+use crate::training_day::Day;
 
 fn dashboard(hosts: &Hosts) -> Terminal {
     let launch = Launch::gputop().args(hosts.targets());

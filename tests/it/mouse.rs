@@ -2,9 +2,9 @@
 
 use vt100::{MouseProtocolEncoding, MouseProtocolMode};
 
+use crate::fake_machine::{RealProcess, dashboard, on_gpu};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{RealProcess, dashboard, on_gpu};
-use crate::tables::{gpu_shows, shows};
+use crate::screen_tables::{gpu_shows, shows};
 use crate::terminal::Terminal;
 
 /// Presses the left button on the first place where these words stand.
@@ -120,7 +120,7 @@ fn a_press_chooses_in_menus_and_goes_to_the_parts_of_a_screen() {
     // A signal is chosen by a press, but never sent by one.
     press(&terminal, &a.pid().to_string());
     terminal.wait_for(marked(a.pid().to_string()), "the cursor on a");
-    if crate::machine::is_host() {
+    if crate::fake_machine::is_host() {
         terminal.send("x");
         press(terminal_with(&terminal, "Signal to"), "INT ");
         terminal.wait_text("Send INT to");

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::fake_machine::{Guarded, Outcome, command, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Guarded, Outcome, command, wait_until};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -471,7 +471,7 @@ fn bad_input_is_one_sentence_and_exit_2() {
 /// The dashboard before this card.
 fn dashboard_of(card: &Card) -> crate::terminal::Launch {
     let envs = card.envs().into_iter();
-    crate::machine::dashboard(card.nvml()).envs(envs.map(|(name, path)| (name, path.into())))
+    crate::fake_machine::dashboard(card.nvml()).envs(envs.map(|(name, path)| (name, path.into())))
 }
 
 #[test]
@@ -565,7 +565,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
 
 #[test]
 fn a_process_without_an_allocator_is_said_to_have_none_and_the_pattern_is_synthetic() {
-    let process = crate::machine::RealProcess::start("train.py");
+    let process = crate::fake_machine::RealProcess::start("train.py");
     let pid = process.pid().to_string();
     let card = Card::new("");
     let mut args = AMPLE.to_vec();

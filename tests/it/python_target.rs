@@ -15,7 +15,7 @@ use gputop::collect::memory::dump::Dump;
 use gputop::model::units::Pid;
 use serde_json::json;
 
-use crate::machine::Guarded;
+use crate::fake_machine::Guarded;
 
 const PAGE: u64 = 4_096;
 

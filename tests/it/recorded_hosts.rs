@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::fake_machine::{Guarded, gputop, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Guarded, gputop, wait_until};
-use crate::tables::gpu_shows;
+use crate::screen_tables::gpu_shows;
 use crate::terminal::{Launch, Terminal};
 
 /// Two hosts with names to know them by.

@@ -9,20 +9,20 @@ use gputop::model::pool::{Pool, PoolMap, Pools};
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::Missing;
 use gputop::model::units::{Mono, StartTicks};
+use gputop::source::map_schedule::{Every, Rounds};
 use gputop::source::record::Recorder;
-use gputop::source::rounds::{Every, Rounds};
 use gputop::source::{Play, Request, Update};
 
-use crate::day::{self, Day};
 use crate::recording::{PAUSED, Seen, frame, minute_of, start};
-use crate::training::Trainer;
+use crate::training_day::{self, Day};
+use crate::training_model::Trainer;
 
 type PoolKey = (ProcessKey, u32);
 
 const RANKS: [u32; 2] = [0, 1];
 
 fn pool(rank: u32) -> PoolKey {
-    (day::key(rank * 8), 0)
+    (training_day::key(rank * 8), 0)
 }
 
 /// Asks as the screen does with every frame; what is said of maps until the replay says where it stands.
@@ -49,7 +49,7 @@ fn behind(seq: u64) -> Mono {
 
 /// Frames with a map of each rank behind some of them.
 fn recording(frames: u64, with_maps: impl Fn(u64) -> bool) -> (Vec<u8>, Vec<PoolMap>) {
-    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     let mut trainers = RANKS.map(Trainer::new);
     let mut maps = Vec::new();
     for seq in 0..frames {
@@ -227,7 +227,7 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
     let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch/2.6.0/mixed.dump.zst");
     let target = Target::start(&dump);
     let mut attached = Attached::open(Path::new("/proc"), target.pid()).unwrap();
-    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     let process = ProcessKey {
         pid: target.pid(),
         start: StartTicks(1),
@@ -256,7 +256,7 @@ fn the_map_of_a_live_process_plays_as_it_was_read() {
 #[test]
 fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
     let mut rounds = Rounds::new(Every::default());
-    let mut trainers: Vec<Trainer> = (0..day::GPUS).map(Trainer::new).collect();
+    let mut trainers: Vec<Trainer> = (0..training_day::GPUS).map(Trainer::new).collect();
     let (mut day, mut bytes, mut count) = (Day::new(), 0, 0);
     for _ in 0..600 {
         let frame = with_pools(day.next(), &trainers);
@@ -266,7 +266,7 @@ fn the_maps_of_eight_trainers_leave_a_day_below_100_megabytes() {
             let map = trainer.unwrap().map(frame.mono);
             assert!(rounds.takes(&map));
             // Each in a minute of its own: more than it takes beside others.
-            let mut recorder = Recorder::new(std::io::sink(), &day::hello()).unwrap();
+            let mut recorder = Recorder::new(std::io::sink(), &training_day::hello()).unwrap();
             let before = recorder.bytes();
             recorder.map(&map).unwrap();
             rounds.wrote(recorder.bytes() - before);
@@ -301,8 +301,8 @@ mod by_command {
     use gputop::source::wire::Line;
 
     use crate::commands::recorded;
+    use crate::fake_machine::{Guarded, INTERVAL, command, is_host, wait_until};
     use crate::fake_nvml::FakeNvml;
-    use crate::machine::{Guarded, INTERVAL, command, is_host, wait_until};
     use crate::terminal::Launch;
     use crate::torch_target::Target;
 

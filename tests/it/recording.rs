@@ -19,7 +19,7 @@ use gputop::source::stream::Source;
 use gputop::source::{Play, Position, Request, Update};
 use proptest::prelude::*;
 
-use crate::day::{self, Day};
+use crate::training_day::{self, Day};
 
 pub const PAUSED: Options = Options {
     paused: true,
@@ -59,7 +59,7 @@ fn exit(seq: u64, after_frame: u64) -> Event {
 
 /// `frames` seconds with an event every 25.
 fn recording(frames: u64) -> Vec<u8> {
-    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     for seq in 0..frames {
         recorder.frame(&frame(seq)).unwrap();
         if seq % 25 == 24 {
@@ -182,7 +182,7 @@ fn all_frames(bytes: Vec<u8>) -> Vec<u64> {
 #[test]
 fn frames_and_events_come_back_in_their_order() {
     let mut seen = start(recording(130), PAUSED);
-    assert!(matches!(seen.next(), Update::Hello(hello) if *hello == day::hello()));
+    assert!(matches!(seen.next(), Update::Hello(hello) if *hello == training_day::hello()));
     seen.position(|_| true);
     assert_eq!(seen.frames(), [0]);
     seen.ask(Play::Step(16));
@@ -211,7 +211,7 @@ fn frames_and_events_come_back_in_their_order() {
 fn a_realistic_frame_reads_back_as_it_was() {
     let mut day = Day::new();
     let written = day.next().clone();
-    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     recorder.frame(&written).unwrap();
     let mut seen = start(recorder.finish().unwrap(), PAUSED);
     seen.position(|p| p.at_end);
@@ -238,7 +238,7 @@ fn zstdcat_yields_lines_of_json() {
 #[test]
 fn it_plays_at_the_recorded_pace_and_stays_at_the_end_paused() {
     // An hour in frames of 1 ms: real time, and yet quick.
-    let mut recorder = Recorder::new(Vec::new(), &day::hello()).unwrap();
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
     for seq in 0..50 {
         let mut frame = frame(seq);
         frame.mono = Mono(1_000 + seq);
@@ -358,7 +358,7 @@ impl Write for Growing {
 #[test]
 fn it_plays_cut_off_at_any_byte_and_loses_no_whole_frame() {
     let file = Growing::default();
-    let mut recorder = Recorder::new(file.clone(), &day::hello()).unwrap();
+    let mut recorder = Recorder::new(file.clone(), &training_day::hello()).unwrap();
     let mut whole_at = Vec::new();
     for seq in 0..130 {
         recorder.frame(&frame(seq)).unwrap();
@@ -452,7 +452,7 @@ fn what_is_no_recording_is_refused_with_a_sentence() {
     assert!(text(b"#!/bin/sh").contains("it begins with \u{201c}#!/bin/s\u{201d};"));
     let zstd = zstd::bulk::compress(b"{}", 3).unwrap();
     assert!(text(&zstd).contains("zstd data without gputop's header"));
-    let hello = Recorder::new(Vec::new(), &day::hello())
+    let hello = Recorder::new(Vec::new(), &training_day::hello())
         .unwrap()
         .finish()
         .unwrap();
@@ -473,7 +473,7 @@ fn a_newer_recording_plays_unless_it_says_that_it_cannot() {
     let mut hello = Hello {
         schema: 99,
         version: "7.0.0".into(),
-        ..day::hello()
+        ..training_day::hello()
     };
     let mut recorder = Recorder::new(Vec::new(), &hello).unwrap();
     recorder.frame(&frame(0)).unwrap();
@@ -493,7 +493,7 @@ fn a_newer_recording_plays_unless_it_says_that_it_cannot() {
 
 /// A minute of lines that this version did not write.
 pub fn minute_of(text: &str) -> Vec<u8> {
-    let mut bytes = Recorder::new(Vec::new(), &day::hello())
+    let mut bytes = Recorder::new(Vec::new(), &training_day::hello())
         .unwrap()
         .finish()
         .unwrap();
@@ -543,7 +543,7 @@ proptest! {
 fn a_file_that_exists_is_overwritten_only_when_asked_and_never_if_foreign() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.gpt.zst");
-    let hello = day::hello();
+    let hello = training_day::hello();
     Recorder::create(&path, &hello).unwrap().finish().unwrap();
     let again = Recorder::create(&path, &hello).err();
     assert!(matches!(again, Some(RecordError::IsRecording(_))));
@@ -565,7 +565,7 @@ fn a_file_that_exists_is_overwritten_only_when_asked_and_never_if_foreign() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_as_such() {
-    let full = Recorder::create(Path::new("/dev/full"), &day::hello())
+    let full = Recorder::create(Path::new("/dev/full"), &training_day::hello())
         .err()
         .unwrap();
     assert!(matches!(full, RecordError::DiskFull(_)));
@@ -575,7 +575,7 @@ fn a_full_disk_is_told_as_such() {
 #[test]
 fn a_day_of_eight_gpus_and_sixty_four_processes_fits_into_100_megabytes() {
     let seconds = 600;
-    let mut recorder = Recorder::new(std::io::sink(), &day::hello()).unwrap();
+    let mut recorder = Recorder::new(std::io::sink(), &training_day::hello()).unwrap();
     let mut day = Day::new();
     for _ in 0..seconds {
         recorder.frame(day.next()).unwrap();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use gputop::tui::action::ACTIONS;
 
-use crate::machine::{self, gputop};
+use crate::fake_machine::{self, gputop};
 
 fn generate(args: &[&str]) -> String {
     let output = gputop([&["generate"], args].concat()).output().unwrap();
@@ -112,7 +112,7 @@ fn hosts_of_ssh_and_groups_are_offered_where_a_host_may_stand() {
         // Of files, which are none here, the script tells by itself.
         assert_eq!(told, offered, "{line}");
     }
-    if machine::has("fish") {
+    if fake_machine::has("fish") {
         let ask = format!(
             "source {}; complete -C 'gputop record g'",
             at("fish").display()
@@ -123,7 +123,7 @@ fn hosts_of_ssh_and_groups_are_offered_where_a_host_may_stand() {
     // zsh offers nothing without a terminal; but its script names the hosts in all three places.
     let zsh = std::fs::read_to_string(at("zsh")).unwrap();
     assert_eq!(zsh.matches("_gputop_hosts").count(), 4, "{zsh}");
-    if machine::has("zsh") {
+    if fake_machine::has("zsh") {
         run("zsh", &["-n", at("zsh").to_str().unwrap()]);
     }
 }

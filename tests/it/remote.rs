@@ -6,9 +6,11 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::fake_machine::{
+    self, Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until,
+};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{self, Guarded, RealProcess, command, dashboard, is_host, on_gpu, wait_until};
-use crate::tables::gpu_shows;
+use crate::screen_tables::gpu_shows;
 use crate::terminal::Terminal;
 
 const GPUTOP: &str = env!("CARGO_BIN_EXE_gputop");
@@ -152,7 +154,8 @@ fn what_a_command_leaves_behind_does_not_keep_its_end_from_being_told() {
         "via:echo the door is shut >&2; setsid sh -c 'echo $$ > {written}; exec sleep 30' >/dev/null & \
          while [ ! -s {written} ]; do sleep 0.01; done; exit 1"
     );
-    machine::run(&fake, ["record", &left]).assert_refused(2, "nothing to record: the door is shut");
+    fake_machine::run(&fake, ["record", &left])
+        .assert_refused(2, "nothing to record: the door is shut");
     // Told while what was left is still there, and not after its end.
     let what = format!("/proc/{}/cmdline", pid(&file).unwrap());
     assert_eq!(std::fs::read(what).unwrap(), b"sleep\x0030\0");
@@ -174,7 +177,7 @@ fn a_far_host_is_recorded_and_what_is_recorded_plays() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    if machine::has("zstd") {
+    if fake_machine::has("zstd") {
         let text = Command::new("zstd")
             .arg("-dc")
             .arg(&recording)
@@ -211,9 +214,9 @@ fn what_is_no_agent_is_told_in_its_own_last_words() {
             "nothing to record: what it sent is damaged: Unknown frame descriptor",
         ),
     ] {
-        machine::run(&fake, ["record", via]).assert_refused(2, sentence);
+        fake_machine::run(&fake, ["record", via]).assert_refused(2, sentence);
     }
-    machine::run(&fake, ["record", "via:"]).assert_refused(
+    fake_machine::run(&fake, ["record", "via:"]).assert_refused(
         2,
         "`via:` wants a command behind it: `via:kubectl exec -i POD -- gputop agent`",
     );
@@ -319,10 +322,10 @@ fn a_group_of_the_configuration_is_its_hosts_also_where_a_host_has_its_name() {
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     // What is printed is read again.
-    let printed = machine::run(&fake, [&["config", "print"], &configured[..]].concat());
+    let printed = fake_machine::run(&fake, [&["config", "print"], &configured[..]].concat());
     std::fs::write(&configuration, &printed.out).unwrap();
-    let again = machine::run(&fake, [&["config", "print"], &configured[..]].concat());
-    let lines = |outcome: &machine::Outcome| {
+    let again = fake_machine::run(&fake, [&["config", "print"], &configured[..]].concat());
+    let lines = |outcome: &fake_machine::Outcome| {
         let lines = outcome.out.lines().filter(|line| line.contains("agent # "));
         lines
             .map(|line| line.rsplit_once("  # ").unwrap().0.to_owned())
@@ -339,7 +342,7 @@ fn a_list_of_hosts_that_is_wrong_is_told_with_its_line() {
     let name = list.to_str().unwrap().to_owned();
     let refused = |text: &str, sentence: &str| {
         std::fs::write(&list, text).unwrap();
-        machine::run(&fake, ["--hosts", &name]).assert_refused(2, sentence);
+        fake_machine::run(&fake, ["--hosts", &name]).assert_refused(2, sentence);
     };
     refused(
         "gpu1\ngpu2:x\n",

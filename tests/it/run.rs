@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::machine::{Guarded, STATE, gputop, has, wait_until};
+use crate::fake_machine::{Guarded, STATE, gputop, has, wait_until};
 use crate::terminal::{Launch, Terminal};
 
 /// Leader of its terminal, as an interactive shell starts it.

@@ -4,7 +4,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use crate::machine::gputop;
+use crate::fake_machine::gputop;
 use crate::run::{in_a_script, output, piped, script, text};
 use crate::terminal::Launch;
 

@@ -12,8 +12,8 @@ use gputop::source::remote::slurm::names;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::fake_machine::{self, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{self, wait_until};
 use crate::terminal::Launch;
 
 /// munged, slurmctld and a slurmd for each node, with files of their own; whoever is told its environment is a user of it.
@@ -143,7 +143,7 @@ impl Slurm {
     }
 
     fn gputop(&self, job: &str) -> Output {
-        let mut command = machine::gputop(["--slurm", job]);
+        let mut command = fake_machine::gputop(["--slurm", job]);
         command
             .env("SLURM_CONF", self.configuration())
             .output()
@@ -280,7 +280,7 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
 #[test]
 fn without_slurm_or_without_a_number_it_is_told_what_to_do() {
     let output = |job: &str| {
-        let mut command = machine::gputop(["--slurm", job]);
+        let mut command = fake_machine::gputop(["--slurm", job]);
         command.env("PATH", "/nowhere").output().unwrap()
     };
     refused(

@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::fake_machine::{gputop, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{gputop, wait_until};
-use crate::network;
+use crate::screen_tables::gpu_shows;
 use crate::sshd::{self, Sshd};
-use crate::tables::gpu_shows;
 use crate::terminal::Terminal;
+use crate::test_network;
 
 fn wait_sm(terminal: &Terminal, sm: &str) {
     let shown = |screen: &vt100::Screen| gpu_shows(screen, "0", &[("SM%", sm)]);
@@ -53,7 +53,7 @@ fn a_host_of_the_users_configuration_is_shown_and_survives_a_cut() {
 #[test]
 fn packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again() {
     if !sshd::is_here()
-        || !network::is_own(
+        || !test_network::is_own(
             "ssh::packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again",
         )
     {
@@ -65,7 +65,7 @@ fn packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again() {
     let terminal = sshd.dashboard().args(["far"]).start();
     wait_sm(&terminal, "41");
     let connections = sshd.connections();
-    network::cut();
+    test_network::cut();
     terminal.wait_text("silent");
     fake.replace("[[gpu]]\nsm = 42\n");
     // What was known stands, and keys work.
@@ -73,7 +73,7 @@ fn packets_that_vanish_are_a_silence_and_then_the_same_agent_is_heard_again() {
     terminal.wait_text("Help: ");
     terminal.send("\x1b");
     wait_sm(&terminal, "41");
-    network::mend();
+    test_network::mend();
     wait_sm(&terminal, "42");
     terminal.wait_text("live");
     assert_eq!(sshd.connections(), connections);

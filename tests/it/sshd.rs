@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::fake_machine::wait_until;
 use crate::fake_nvml::FakeNvml;
-use crate::machine::wait_until;
 use crate::terminal::Launch;
 
 const SSHD: &str = "/usr/sbin/sshd";

@@ -10,11 +10,11 @@ use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::Signal;
 
-use crate::fake_nvml::FakeNvml;
-use crate::machine::{
+use crate::fake_machine::{
     Guarded, INTERVAL, RealProcess, command, dashboard, gputop, on_gpu, wait_until,
 };
-use crate::tables::gpu_shows;
+use crate::fake_nvml::FakeNvml;
+use crate::screen_tables::gpu_shows;
 use crate::terminal::{Launch, Terminal};
 
 fn wait_overview(terminal: &Terminal) {
@@ -498,7 +498,7 @@ fn a_frame_of_an_unchanged_overview_is_small() {
     let terminal = dashboard(&fake).size(24, 80).start();
     terminal.wait_for(
         |s| {
-            crate::tables::processes(s)
+            crate::screen_tables::processes(s)
                 .iter()
                 .any(|row| row.cell("SM%") == "11")
         },

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::fake_machine::{INTERVAL, RealProcess, on_gpu};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{INTERVAL, RealProcess, on_gpu};
 use crate::terminal::{Launch, Terminal};
 
 const DEADLINE: Duration = Duration::from_secs(20);

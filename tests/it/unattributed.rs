@@ -8,8 +8,8 @@ use nix::libc;
 use nix::unistd::ForkResult;
 use serde_json::Value;
 
+use crate::fake_machine::{Guarded, RealProcess, dashboard, is_host, on_gpu, run, wait_until};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{Guarded, RealProcess, dashboard, is_host, on_gpu, run, wait_until};
 
 fn told(fake: &FakeNvml) -> Vec<Value> {
     let outcome = run(fake, ["once", "--json"]);

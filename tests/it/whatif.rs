@@ -5,8 +5,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use crate::fake_machine::{command, gputop};
 use crate::fake_nvml::FakeNvml;
-use crate::machine::{command, gputop};
 use crate::torch_live::dump_path;
 use crate::torch_target::Target;
 

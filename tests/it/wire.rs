@@ -24,10 +24,10 @@ use gputop::source::remote::{self, Connection, Target};
 use gputop::source::stream::stream;
 use proptest::prelude::*;
 
-use crate::day::{self, Day};
-use crate::hosts;
-use crate::machine::wait_until;
-use crate::training::Trainer;
+use crate::fake_hosts;
+use crate::fake_machine::wait_until;
+use crate::training_day::{self, Day};
+use crate::training_model::Trainer;
 
 /// As if all had arrived as soon as it was sent.
 const ALL_ARRIVED: &str = "{\"frames\":1000000}\n{\"later\":1}\nnot JSON\n";
@@ -65,7 +65,7 @@ pub fn written(updates: impl IntoIterator<Item = Update>) -> Vec<u8> {
 fn all_that_is_sent_at_once_ends_with_a_line_end_for_who_passes_on_whole_lines() {
     let mut day = Day::new();
     let frames = (0..40).map(|_| Update::Frame(Arc::new(day.next().clone())));
-    let pieces = hosts::pieces(frames);
+    let pieces = fake_hosts::pieces(frames);
     let sent: Vec<_> = pieces.iter().filter(|piece| !piece.is_empty()).collect();
     assert!(sent.len() > 3);
     assert!(sent.iter().all(|piece| piece.last() == Some(&b'\n')));
@@ -129,7 +129,7 @@ pub fn all_kinds() -> Vec<Update> {
     let mut day = Day::new();
     let map = Trainer::new(0).map(Mono(90_412));
     vec![
-        Update::Hello(Arc::new(day::hello())),
+        Update::Hello(Arc::new(training_day::hello())),
         Update::Frame(Arc::new(day.next().clone())),
         Update::Event(Event {
             seq: 7,
@@ -185,7 +185,7 @@ fn an_event_is_told_once_however_often_the_far_side_begins_anew() {
             ..Event::default()
         })
     };
-    let hello = || Update::Hello(Arc::new(day::hello()));
+    let hello = || Update::Hello(Arc::new(training_day::hello()));
     let told = [hello(), event("a", 3), event("a", 4), event("b", 0)];
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), written(told.clone())).unwrap();
@@ -210,7 +210,7 @@ fn allocations_that_failed_while_the_link_was_lost_are_told_with_the_next() {
         frame.pools.as_mut().unwrap().list = Arc::new(list);
         let hello = gputop::model::host::Hello {
             agent: agent.into(),
-            ..day::hello()
+            ..training_day::hello()
         };
         let told = [Update::Hello(hello.into()), Update::Frame(frame.into())];
         std::fs::write(at(&format!("said{number}")), written(told)).unwrap();
@@ -240,7 +240,11 @@ fn allocations_that_failed_while_the_link_was_lost_are_told_with_the_next() {
 fn a_machine_that_has_slept_connects_anew_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    std::fs::write(at("said"), written([Update::Hello(Arc::new(day::hello()))])).unwrap();
+    std::fs::write(
+        at("said"),
+        written([Update::Hello(Arc::new(training_day::hello()))]),
+    )
+    .unwrap();
     let (starts, said) = (at("starts"), at("said"));
     // It answers once and hangs; then there is none, and each attempt would be further from the one before.
     let via = format!(
@@ -300,7 +304,8 @@ fn eight_gpus_and_sixty_four_processes_take_less_than_10_kilobytes_a_second() {
     let one = written([Update::Frame(Arc::new(day.next().clone()))]).len();
     let more = (0..frames).map(|_| Update::Frame(Arc::new(day.next().clone())));
     let all = written(
-        std::iter::once(Update::Hello(Arc::new(day::hello()))).chain(more.collect::<Vec<_>>()),
+        std::iter::once(Update::Hello(Arc::new(training_day::hello())))
+            .chain(more.collect::<Vec<_>>()),
     );
     let each = (all.len() - one) / frames;
     println!("{one} bytes for the first frame, {each} for each that follows");

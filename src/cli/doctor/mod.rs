@@ -1,8 +1,8 @@
 //! `gputop doctor`: every capability on this machine: works or does not, why, and what this user can do about it.
 
-mod ends;
-mod own;
+mod exits;
 mod probe;
+mod requirements;
 mod terminal;
 
 use std::path::Path;
@@ -71,16 +71,16 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         checks: [
             vec![
                 driver,
-                ends::check_xids(found.as_ref().map(|found| found.xids)),
+                exits::check_xids(found.as_ref().map(|found| found.xids)),
                 check_namespace(),
-                own::check_allocators(),
+                requirements::check_allocators(),
                 probe::check_probe(works),
-                ends::check_ends(),
-                ends::check_oom_killer(),
-                ends::check_kernel_log(),
-                own::check_store(),
-                own::check_hook(),
-                own::check_ssh(),
+                exits::check_ends(),
+                exits::check_oom_killer(),
+                exits::check_kernel_log(),
+                requirements::check_store(),
+                requirements::check_hook(),
+                requirements::check_ssh(),
             ],
             terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),
             vec![check_configuration(shared, settings.err())],

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use crate::cli::decompress::unpacked;
 use crate::cli::progress::Progress;
-use crate::cli::unpacked::unpacked;
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 

@@ -8,7 +8,7 @@ use color_eyre::eyre::bail;
 
 use super::VARIABLES;
 use crate::cli::settings::definition::{SETTINGS, TABLES};
-use crate::model::spelling::instead_of;
+use crate::model::nearest_name::instead_of;
 use crate::tui::action::ACTIONS;
 use crate::tui::keymap::{DEFAULT, Keymap, show_key};
 use crate::tui::palette::PALETTES;

@@ -10,8 +10,8 @@ use clap::{Arg, Args, Command};
 use super::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
 };
+use super::precedence::Raw;
 use super::themes::AUTO;
-use super::written::Raw;
 use crate::model::units::Millis;
 use crate::tui::chrome::interval_words;
 use crate::tui::density::DENSITIES;

@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::definition::{HOSTS, KEYS, Kind, SETTINGS, SettingDef, TABLES};
 use super::error::{Origin, SettingError};
 use super::groups::{Group, group};
-use super::written::Raw;
-use crate::model::spelling::instead_of;
+use super::precedence::Raw;
+use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::tui::keymap::Binding;
 

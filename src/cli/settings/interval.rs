@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 
 use crate::model::text::quoted;
 use crate::model::units::Millis;
-use crate::source::rounds::Every;
+use crate::source::map_schedule::Every;
 
 /// `1s`, `500ms`, `2m`: from 100 ms, below which NVML costs more than it tells, to an hour.
 pub fn parse(text: &str) -> Result<Millis> {

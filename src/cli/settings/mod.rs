@@ -4,18 +4,18 @@
 //! with nothing left open. One list says what can be set: [`definition::SETTINGS`].
 
 mod args;
+#[cfg(local)]
+mod collectors;
 pub mod definition;
 mod error;
 mod file;
 mod groups;
-#[cfg(local)]
-mod here;
 mod interval;
+mod precedence;
 #[cfg(local)]
 mod size;
 mod terminal;
 mod themes;
-mod written;
 
 use std::path::PathBuf;
 
@@ -23,29 +23,29 @@ use color_eyre::Result;
 use jiff::tz::TimeZone;
 
 pub use args::SharedArgs;
+#[cfg(local)]
+pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
 pub use error::{Origin, SettingError};
 pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
 pub use groups::Group;
 #[cfg(local)]
-pub use here::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
-#[cfg(local)]
 pub use interval::limit_argument;
 pub use interval::{interval_argument, maps_argument};
+pub use precedence::Raw;
 #[cfg(local)]
 pub use size::size_argument;
 pub use terminal::{TerminalEnvironment, has_terminal};
 pub use themes::Themes;
-pub use written::Raw;
 
 use self::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
 };
 use self::file::ConfigFile;
+use self::precedence::Written;
 use self::themes::AUTO;
-use self::written::Written;
 use crate::incidents::Store;
-use crate::model::leave::Leave;
-use crate::model::spelling::instead_of;
+use crate::model::nearest_name::instead_of;
+use crate::model::permissions::Leave;
 use crate::model::text::quoted;
 use crate::model::units::Millis;
 use crate::tui::Outside;

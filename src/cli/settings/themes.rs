@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::definition::THEME;
 use super::error::{Origin, SettingError};
 use super::file::read_text;
-use crate::model::spelling::instead_of;
+use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::card;
+use super::gpu;
 use crate::allocator::rules::{Torch, torch_of};
 use crate::allocator::trace::{Live, Recorded, Trace};
 use crate::cli::allocator;
@@ -27,7 +27,7 @@ pub(super) fn of_process(
     };
     let traces = maps.iter().map(|map| of_map(map, recorded.clone()));
     let mut traces: Vec<Trace> = traces.collect();
-    let why = wants_card.then(|| card::look(pid, &mut traces)).flatten();
+    let why = wants_card.then(|| gpu::look(pid, &mut traces)).flatten();
     Ok((traces, why))
 }
 

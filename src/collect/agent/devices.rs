@@ -14,7 +14,7 @@ use crate::model::gpu::Gpu;
 use crate::model::pool::{Pool, Pools};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
-use crate::model::told::ToldPool;
+use crate::model::reported_pool::ToldPool;
 use crate::model::units::{Bytes, GpuUuid};
 
 /// The pools, each with its GPU.

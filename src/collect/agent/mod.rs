@@ -7,14 +7,14 @@
 //! interval later without the late ones: a late GPU keeps its last readings, grows old on the screen, and holds up
 //! nothing.
 
-mod announce;
-mod at_oom;
 mod devices;
+mod events;
+mod gpu_at_oom;
 mod kernel;
-mod orders;
-mod remembered;
+mod last_seen;
+mod reported_pools;
+mod requests;
 mod start;
-mod told;
 mod unattributed;
 mod xids;
 
@@ -24,14 +24,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use self::at_oom::AtOom;
+use self::gpu_at_oom::AtOom;
 use self::kernel::KernelOrder;
-use self::remembered::Remembered;
+use self::last_seen::Remembered;
 pub use self::start::start;
 use self::unattributed::{Known, explain, is_worth_a_look};
 use self::xids::Xids;
 use super::clock::{now_mono, now_wall};
-use super::ends::{Ends, Seen};
+use super::exits::{Ends, Seen};
 use super::hook::{News, ToldPools, Traced};
 use super::logs::{Logs, Told};
 use super::nvml::library::Library;
@@ -42,18 +42,18 @@ use super::process::container::Files;
 use super::process::leftovers::Leftover;
 use super::python::{Python, Stack, Wanted};
 use super::torch::Failure;
-use super::torch::rise::Rise;
+use super::torch::allocation_spike::Rise;
 use super::torch::sampler::Sampler;
 use crate::model::event::Observation;
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
-use crate::model::leave::Leave;
+use crate::model::permissions::Leave;
 use crate::model::pool::{FailureMap, PoolMap, Pools};
 use crate::model::probe::Wish;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::replayed::Replayed;
+use crate::model::replay_result::Replayed;
 use crate::model::stack::StackWhy;
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
 use crate::source::stream::Feed;
@@ -477,7 +477,7 @@ impl Agent {
     }
 
     fn take_pools(&mut self, pools: Pools) {
-        let pools = told::added(pools, &self.told);
+        let pools = reported_pools::added(pools, &self.told);
         self.pools = devices::placed(pools, &self.gpus, &self.processes.list);
     }
 

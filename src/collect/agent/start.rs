@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use super::at_oom::AtOom;
+use super::gpu_at_oom::AtOom;
 use super::kernel::Kernel;
-use super::remembered::Remembered;
+use super::last_seen::Remembered;
 use super::xids::Xids;
 use super::{Agent, Options, Section, wanted_at};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
-use crate::collect::ends::Ends;
-use crate::collect::ends::oom::Places;
+use crate::collect::exits::Ends;
+use crate::collect::exits::oom::Places;
 use crate::collect::hook::ToldPools;
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;

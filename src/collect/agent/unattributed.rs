@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::remembered::Peak;
+use super::last_seen::Peak;
 use crate::collect::process::leftovers::{Leftover, What};
 use crate::model::accounting::{account, account_pools, is_on};
 use crate::model::gpu::{Gpu, GpuProcess, Unattributed, UnattributedCause};

@@ -7,13 +7,13 @@
 //! of vendor 0x10de. Then it is [`DriverTrouble::ModuleNotLoaded`] with nouveau in the way.
 
 mod fix;
-mod signs;
+mod system_files;
 
 use std::path::{Path, PathBuf};
 
 use nvml_wrapper::error::NvmlError;
 
-use self::signs::Signs;
+use self::system_files::Signs;
 
 /// What NVML said at the start, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Eq)]

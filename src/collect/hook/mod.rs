@@ -13,14 +13,14 @@
 //! only, no links, everything bounded, text made harmless and without secrets.
 
 mod install;
-mod line;
+mod replay_trace;
 mod spool;
+mod spool_line;
+mod spool_reader;
 mod statistics;
-mod traced;
-mod watch;
 
 pub use install::{install, python_path};
+pub use replay_trace::{Traced, last_history};
 pub use spool::{Report, Spool, traces};
+pub use spool_reader::{News, Watch, told_by};
 pub use statistics::ToldPools;
-pub use traced::{Traced, last_history};
-pub use watch::{News, Watch, told_by};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::geteuid;
 
-use super::line::{self, Line, Process};
+use super::spool_line::{self, Line, Process};
 use crate::collect::runtime;
 use crate::model::event::HookEvent;
 use crate::model::process::ProcessKey;
@@ -138,7 +138,7 @@ impl Spool {
         let lines = bytes[..whole].split(|byte| *byte == b'\n');
         lines
             .filter(|line| line.len() <= MAX_LINE)
-            .filter_map(line::read)
+            .filter_map(spool_line::read)
             .take(MAX_EVENTS)
             .collect()
     }

@@ -11,7 +11,7 @@ use crate::model::event::HookGauge;
 use crate::model::pool::{Allocator, Pool, PoolStats, Sampled};
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
-use crate::model::told::{Framework, ToldPool};
+use crate::model::reported_pool::{Framework, ToldPool};
 use crate::model::units::{Bytes, Mono};
 
 /// More than a machine has.

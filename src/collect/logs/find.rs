@@ -19,8 +19,8 @@ use super::tail::{FileId, NoFile, Place};
 use super::{Settings, journal};
 use crate::collect::clock::boot_moment;
 use crate::collect::process::access::Access;
-use crate::collect::process::bounded;
 use crate::collect::process::container::docker_id;
+use crate::collect::process::nul_list;
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::event::LogOrigin;
 use crate::model::process::ProcessKey;
@@ -334,7 +334,7 @@ impl<'a> Process<'a> {
 
     /// Docker's log of the container that the process runs in, which root may read.
     fn docker(&self) -> Option<FoundFile> {
-        let cgroup = bounded::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
+        let cgroup = nul_list::read(File::open(self.dir.join("cgroup")).ok()?).ok()?;
         let cgroup = String::from_utf8_lossy(&cgroup).into_owned();
         let id = docker_id(&cgroup)?;
         let path = self
@@ -376,7 +376,7 @@ impl<'a> Process<'a> {
 
     fn environ(&self) -> Vec<u8> {
         let file = File::open(self.dir.join("environ"));
-        file.and_then(bounded::read).unwrap_or_default()
+        file.and_then(nul_list::read).unwrap_or_default()
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::ChildStdout;
 
 use super::Settings;
 use super::command::start;
-use super::fed::{Fed, Mailbox};
+use super::piped_log::{Fed, Mailbox};
 use crate::model::units::Pid;
 
 /// Whether the descriptor with this device and inode is the journal's.

@@ -5,10 +5,10 @@
 
 use std::borrow::Cow;
 
-use super::body::Body;
+use super::batch::{Group, Part};
+use super::content::Body;
 use super::docker;
-use super::group::{Group, Part};
-use super::shown::shown;
+use super::sanitize::shown;
 
 use crate::diagnose::scan::has_anchor;
 use crate::model::event::{LogExcerpt, LogOrigin, LogWhy};

@@ -14,19 +14,19 @@
 //! Example: `python train.py > train.log 2>&1` is listed by the driver; `/proc/418/fd/1` is `train.log`, 4,711 bytes
 //! long. It grows by a traceback of 2 KiB, and 200 ms later an excerpt at offset 4,711 is told, of process 418.
 
-mod board;
-mod body;
+mod batch;
 mod command;
+mod content;
 mod docker;
-mod fed;
 mod find;
-mod group;
 mod journal;
 mod log;
 mod pane;
 mod pipe;
-mod shown;
+mod piped_log;
+mod sanitize;
 mod tail;
+mod watcher;
 
 use std::ffi::OsStr;
 use std::io;
@@ -35,8 +35,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-pub use self::board::Logs;
 pub use self::log::Told;
+pub use self::watcher::Logs;
 
 /// Where to look, and by which programs: a test has its own.
 #[derive(Debug, Clone)]

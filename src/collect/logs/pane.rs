@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::Settings;
 use super::command::answer;
-use super::fed::Mailbox;
+use super::piped_log::Mailbox;
 use crate::model::reading::{Missing, Reason};
 
 const PERIOD: Duration = Duration::from_millis(700);

@@ -1,7 +1,7 @@
 //! The memory of another process, whatever program it runs: ranges of bytes, mappings, ELF images, C++ type names.
 //!
 //! Nothing here knows PyTorch; `collect/torch` is the first reader, other allocators come to stand beside it. The
-//! target is never written to and, unless the user asks for it ([`hold`]), never stopped, and no file of it is opened: a deleted library and one that only
+//! target is never written to and, unless the user asks for it ([`pause`]), never stopped, and no file of it is opened: a deleted library and one that only
 //! exists in the target's mount namespace read as any other.
 //!
 //! [`Memory`] has two implementers, a [`Live`](live::Live) process and a recorded [`Dump`](dump::Dump), and
@@ -17,11 +17,11 @@
 pub mod access;
 pub mod dump;
 pub mod elf;
-pub mod hold;
 pub mod live;
 pub mod maps;
 pub mod objects;
-mod raw;
+pub mod pause;
+mod ptrace_call;
 pub mod rtti;
 pub mod view;
 

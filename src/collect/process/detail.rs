@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use procfs::process::{LimitValue, Status};
 
 use super::access::Access;
-use super::bounded::List;
 use super::cgroup;
 use super::dir::Dir;
+use super::nul_list::List;
 use super::stat::{StatBuffer, StatFile};
 use crate::model::process::{Parent, ProcessDetail, ProcessKey, Variable};
 use crate::model::reading::{Missing, Reading, Reason};

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use procfs::ProcError;
 use procfs::process::{Limits, Process, Status};
 
-use super::bounded::{self, List};
+use super::nul_list::{self, List};
 
 pub struct Dir(Process);
 
@@ -32,7 +32,7 @@ impl Dir {
     }
 
     pub fn cgroup(&self) -> io::Result<String> {
-        let bytes = bounded::read(self.file("cgroup")?)?;
+        let bytes = nul_list::read(self.file("cgroup")?)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 

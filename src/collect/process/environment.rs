@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::bounded::List;
+use super::nul_list::List;
 use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
 use crate::model::units::Pid;

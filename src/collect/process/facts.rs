@@ -6,8 +6,8 @@ use std::io;
 use std::path::Path;
 
 use super::access::Access;
-use super::bounded::List;
 use super::dir::Dir;
+use super::nul_list::List;
 use super::{Context, cgroup, environment};
 use crate::model::process::Process;
 use crate::model::reading::{Missing, Reading, Reason};

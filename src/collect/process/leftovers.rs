@@ -10,8 +10,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::bounded::List;
-use super::local::{numbers_in, open_minors};
+use super::nul_list::List;
+use super::open_devices::{numbers_in, open_minors};
 use super::stat::{StatBuffer, StatFile};
 use crate::model::process::RunState;
 use crate::model::text::visible;

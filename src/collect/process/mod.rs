@@ -9,7 +9,6 @@
 //! before its parent collects it: so its end is still seen, and told once.
 
 pub(in crate::collect) mod access;
-pub(in crate::collect) mod bounded;
 mod cgroup;
 pub mod container;
 mod cpu;
@@ -18,13 +17,14 @@ mod dir;
 mod environment;
 mod facts;
 pub(in crate::collect) mod leftovers;
-mod local;
-mod run;
+pub(in crate::collect) mod nul_list;
+mod open_devices;
+mod run_command;
 mod signal;
 pub(in crate::collect) mod stat;
 pub(in crate::collect) mod statm;
+mod tracked_process;
 mod user;
-mod watched;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,10 +36,10 @@ use self::access::Access;
 use self::container::{Containers, Files};
 pub use self::environment::alloc_conf_of;
 use self::leftovers::{Leftover, Leftovers};
-use self::local::OpenGpus;
+use self::open_devices::OpenGpus;
 use self::stat::StatBuffer;
+use self::tracked_process::{Refreshed, Watched};
 use self::user::UserNames;
-use self::watched::{Refreshed, Watched};
 use super::clock::boot_moment;
 use crate::model::host::PidNamespace;
 use crate::model::process::{Process, ProcessKey};

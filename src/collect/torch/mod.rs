@@ -12,6 +12,7 @@
 //! `layout` recognises "torch 2.3 to 2.9", the statistics at +40 say 1024 bytes allocated in a segment of 2 MiB, and
 //! the walk finds two blocks: 1024 bytes allocated (1000 requested) and the rest free.
 
+pub mod allocation_spike;
 mod block;
 mod containers;
 mod failure;
@@ -19,12 +20,11 @@ mod largest;
 mod layout;
 mod locate;
 mod map;
-pub mod rise;
+mod retry;
+mod sampled_process;
 pub mod sampler;
 mod stats;
-mod waiting;
 mod walk;
-mod watched;
 
 use std::path::Path;
 use std::time::Duration;

@@ -19,8 +19,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::Failure;
-use super::rise::Rise;
-use super::watched::{Tick, Watched};
+use super::allocation_spike::Rise;
+use super::sampled_process::{Tick, Watched};
 use crate::collect::clock::now_mono;
 use crate::model::pool::{PoolMap, Pools};
 use crate::model::process::ProcessKey;

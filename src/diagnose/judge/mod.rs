@@ -6,7 +6,7 @@
 
 mod build;
 mod causes;
-mod crash;
+mod grouping;
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -
         logs,
         measured,
     };
-    let crashes = crash::crashes(&judge);
+    let crashes = grouping::crashes(&judge);
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
         let incident = judge.incident(items);
@@ -119,7 +119,7 @@ impl<'a> Judge<'a> {
     /// One crash as an incident with its consequences.
     fn incident(&self, mut items: Vec<Item<'a>>) -> Incident {
         self.choose(&mut items);
-        let first = crash::cause(self, &items);
+        let first = grouping::cause(self, &items);
         let cause = items.remove(first);
         let card = self.card(&cause);
         let (same, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| {
@@ -151,7 +151,7 @@ impl<'a> Judge<'a> {
         build::complete(&mut incident, &cause, same.iter().chain(&others));
         incident.secondary = self.consequences(&others);
         incident.why_first = self.why_first(&cause, &others, &ranks);
-        match crash::exception(self, card, &cause) {
+        match grouping::exception(self, card, &cause) {
             Some((log, traceback)) => build::program(self, log, traceback, incident),
             None => incident,
         }

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::group::Group;
-use super::known::Known;
-use super::stray::{STRAY, is_of_programs};
+use super::process_info::Known;
+use super::unmatched_xid::{STRAY, is_of_programs};
 use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
-use super::{holes, scene};
+use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
 use crate::diagnose::fields::Found;
-use crate::diagnose::foretold::foretell;
-use crate::diagnose::heard::{Heard, NAME, name_source};
+use crate::diagnose::hook_report::{Heard, NAME, name_source};
 use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
+use crate::diagnose::predicted_fixes::foretell;
 use crate::diagnose::rerun::with_command;
 use crate::diagnose::traceback::Frame;
 use crate::model::event::{Event, Exit, GpuAtOom, HookEvent, LogExcerpt, Observation, Xid};
@@ -24,7 +24,7 @@ use crate::model::gpu::Gpu;
 use crate::model::incident::{DetectedBy, Incident, Severity};
 use crate::model::pool::FailureMap;
 use crate::model::process::ProcessKey;
-use crate::model::replayed::Replayed;
+use crate::model::replay_result::Replayed;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
@@ -561,7 +561,7 @@ impl Member {
         let Some((figures, _)) = &mut self.ooms else {
             return;
         };
-        let Some(holes) = holes::of(failed, figures) else {
+        let Some(holes) = free_blocks::of(failed, figures) else {
             return;
         };
         figures.largest_hole = Some(figures.largest_hole.unwrap_or_default().max(holes.largest));

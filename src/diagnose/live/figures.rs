@@ -9,8 +9,8 @@
 use crate::diagnose::fields::Found;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
-use crate::model::place::listed;
 use crate::model::pool::Pool;
+use crate::model::pool_location::listed;
 use crate::model::process::ProcessKey;
 use crate::model::units::Bytes;
 

@@ -1,6 +1,6 @@
 //! Which processes fail together: the ranks of one job, else each by itself.
 
-use super::known::Known;
+use super::process_info::Known;
 use crate::model::event::Event;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Pid};

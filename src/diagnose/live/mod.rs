@@ -14,22 +14,22 @@
 
 mod case;
 mod figures;
+mod free_blocks;
 mod group;
-mod holes;
-mod known;
+mod process_info;
+mod recent_history;
 mod scene;
-mod stray;
 #[cfg(test)]
 mod tests;
-mod track;
+mod unmatched_xid;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::case::Case;
 use self::group::Group;
-use self::known::Known;
-use self::track::Tracks;
+use self::process_info::Known;
+use self::recent_history::Tracks;
 use super::catalogue::Catalogue;
 use crate::model::event::{Event, GpuAtOom, Observation};
 use crate::model::frame::Frame;

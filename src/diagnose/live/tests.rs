@@ -16,7 +16,7 @@ use crate::model::pool::{
 };
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
-use crate::model::replayed::{Fate, Replayed, Tried};
+use crate::model::replay_result::{Fate, Replayed, Tried};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
 

@@ -4,8 +4,8 @@
 //! Bytes of an excerpt become [`Line`]s (no escapes, no carriage returns, no prefixes), lines of one stream become
 //! a [`Flow`] that signatures are matched against. Nothing here knows any error.
 
-mod explained;
 mod flow;
+mod own_output;
 mod plain;
 mod prefix;
 

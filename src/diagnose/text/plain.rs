@@ -1,6 +1,6 @@
 //! Bytes to lines: escapes, carriage returns, JSON escapes, curly quotes, and everything invisible go.
 
-use super::{Line, explained, prefix};
+use super::{Line, own_output, prefix};
 
 /// A line is cut into pieces of this many bytes: a 1 GB line is many lines.
 const MAX_LINE: usize = 64 * 1024;
@@ -17,13 +17,13 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
             texts.extend(clean.split('\n').map(|text| (number, text.to_owned())));
         }
     }
-    explained::take_out(&mut texts, |(number, text)| (*number, text));
+    own_output::take_out(&mut texts, |(number, text)| (*number, text));
     let texts = texts.iter();
     let mut lines: Vec<Line> = texts
         .map(|(number, text)| prefix::taken_off(text, *number))
         .collect();
     // A launcher may have put its prefix before each.
-    explained::take_out(&mut lines, |line| (line.number, &line.text));
+    own_output::take_out(&mut lines, |line| (line.number, &line.text));
     without_lone_numbers(&mut lines);
     without_other_threads(&mut lines);
     mark_code(&mut lines);

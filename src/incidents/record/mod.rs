@@ -13,8 +13,8 @@ use super::uid::Uid;
 use crate::model::event::Event;
 use crate::model::history::Span;
 use crate::model::incident::{Incident, Severity};
-use crate::model::kept::Kept;
 use crate::model::process::Variable;
+use crate::model::remote_incident::Kept;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 

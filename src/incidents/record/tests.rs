@@ -2,7 +2,7 @@ use super::*;
 use crate::model::event::Observation;
 use crate::model::incident::{DetectedBy, Fields, Fix};
 use crate::model::process::ProcessKey;
-use crate::model::replayed::Tried;
+use crate::model::replay_result::Tried;
 use crate::model::units::{Pid, StartTicks, UnixMillis};
 
 fn key(pid: u32, first: u64) -> Key {

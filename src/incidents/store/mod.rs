@@ -16,7 +16,7 @@ use super::record::{NoRecord, Record};
 use super::state::State;
 use super::uid::{NoUid, Uid};
 use crate::model::incident::Incident;
-use crate::model::kept::{Kept, OnShelf};
+use crate::model::remote_incident::{Kept, OnShelf};
 use crate::model::text::{quoted, visible};
 use crate::model::units::UnixMillis;
 
@@ -587,7 +587,7 @@ fn unknown(word: &str, uids: &[Uid]) -> StoreError {
     let typed = visible(word.as_bytes(), 60);
     // The newest where nothing is near: that is what people look for.
     let names = uids.iter().rev().map(Uid::as_str);
-    let near = crate::model::spelling::nearest(&typed, names).or(uids.last().map(Uid::as_str));
+    let near = crate::model::nearest_name::nearest(&typed, names).or(uids.last().map(Uid::as_str));
     StoreError::Unknown {
         word: word.to_owned(),
         instead: near.map_or_else(

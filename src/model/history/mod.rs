@@ -12,8 +12,8 @@
 //! Memory: a day of 8 GPUs and 64 processes with their pools takes 25 MiB (`cargo bench --bench history`), and
 //! `keep.rs` says what goes when there is more. Copies share what neither of them has changed since.
 
-mod keep;
 mod key;
+mod retention;
 mod samples;
 mod series;
 mod summary;
@@ -22,8 +22,8 @@ mod tier;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-pub use self::keep::worth;
 pub use self::key::{GpuMetric, HostMetric, PoolMetric, ProcessMetric, SeriesKey, UnknownSeries};
+pub use self::retention::worth;
 pub use self::samples::samples;
 pub use self::series::{COARSE, DAY, Series, Span};
 pub use self::summary::{Summarise, Summary};

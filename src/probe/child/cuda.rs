@@ -15,8 +15,8 @@ use cudarc::driver::sys::{
     CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUuuid,
 };
 
-use super::ledger::Ledger;
-use super::trouble::{Trouble, missing, trouble};
+use super::cost::Ledger;
+use super::driver_error::{Trouble, missing, trouble};
 use crate::model::units::{Bytes, GpuUuid};
 use crate::probe::device::{Device, DeviceError};
 

@@ -4,9 +4,9 @@
 //! its parent's death (`PR_SET_PDEATHSIG`), its own alarm when a call of the driver holds memory for too long, and its
 //! parent's patience. In each case the driver takes the memory back.
 
+mod cost;
 mod cuda;
-mod ledger;
-mod trouble;
+mod driver_error;
 
 use std::io::{Read, Write};
 use std::panic::{self, AssertUnwindSafe};
@@ -17,11 +17,11 @@ use nix::sys::signal::Signal;
 use nix::unistd::{alarm, getppid};
 
 use self::cuda::{Card, Driver, Found};
-use self::trouble::Trouble;
-use super::ask::Ask;
+use self::driver_error::Trouble;
 use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
 use super::lock::lock;
+use super::request::Ask;
 use super::{FINISH, MAX_ASK, millis, policy};
 use crate::model::probe::{Cost, Outcome, PatternRun, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;

@@ -14,15 +14,15 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::counters::Counters;
+use super::event_numbers::Told;
 use super::greeting::{NoAgent, Speaker, greeted, last_words};
+use super::incident_sync::Wanted;
 use super::incoming::{Incoming, Said};
-use super::orders::Orders;
-use super::reduced;
-use super::shelf::Wanted;
-use super::slumber::slept;
+use super::nvidia_smi;
+use super::outgoing::Orders;
 use super::ssh::{Shared, agent, nvidia_smi};
+use super::suspend::slept;
 use super::target::Target;
-use super::told::Told;
 use crate::model::link::Link;
 use crate::model::reading::Missing;
 use crate::model::units::Millis;
@@ -222,7 +222,7 @@ impl Far {
 
     /// What is said of all that `nvidia-smi` does not tell, where nobody else speaks for that host.
     fn untold(&self) -> Missing {
-        reduced::untold(&self.target, self.state().other.as_deref())
+        nvidia_smi::untold(&self.target, self.state().other.as_deref())
     }
 
     fn connect_for_ever(&self, connection: &Connection) {
@@ -403,7 +403,7 @@ impl Far {
     /// As [`read`](Self::read), of what runs where there is no gputop.
     fn follow_nvidia_smi(&self, from: &mut impl BufRead, frames: &mut u64) -> Option<String> {
         let mut is_up = false;
-        reduced::follow(from, self.untold(), &self.orders, |update| {
+        nvidia_smi::follow(from, self.untold(), &self.orders, |update| {
             self.hear(&mut is_up);
             if let Some(update) = update {
                 *frames += u64::from(matches!(update, Update::Frame(_)));
@@ -422,7 +422,7 @@ impl Far {
                 Ok(Request::Connect) => self.hurry(),
                 Ok(request) => {
                     if self.orders.is_plain() {
-                        let answer = reduced::refused(&request, self.untold());
+                        let answer = nvidia_smi::refused(&request, self.untold());
                         answer.into_iter().for_each(|update| self.feed.push(update));
                     }
                     self.orders.ask(request);

@@ -4,8 +4,8 @@ use std::io::{self, BufRead};
 
 use memchr::memmem;
 
+use super::nvidia_smi;
 use super::protocol::{GREETING, MAX_NOISE, fits};
-use super::reduced;
 use crate::model::text::visible;
 
 /// Who is there.
@@ -18,7 +18,7 @@ pub(super) enum Speaker {
 
 const GREETINGS: [(&str, Speaker); 2] = [
     (GREETING, Speaker::Agent),
-    (reduced::GREETING, Speaker::NvidiaSmi),
+    (nvidia_smi::GREETING, Speaker::NvidiaSmi),
 ];
 
 /// Why nobody is talked to.

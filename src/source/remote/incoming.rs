@@ -6,8 +6,8 @@ use std::sync::Arc;
 use zstd::stream::read::Decoder;
 
 use super::protocol::{MAX_LINE, MAX_WINDOW_LOG};
-use crate::model::kept::OnShelf;
 use crate::model::pool::FailureMap;
+use crate::model::remote_incident::OnShelf;
 use crate::model::text::harmless_json;
 use crate::source::Update;
 use crate::source::wire::Line;

@@ -16,19 +16,19 @@
 
 mod command;
 mod counters;
+mod event_numbers;
 mod greeting;
+mod incident_sync;
 mod incoming;
-mod orders;
+mod nvidia_smi;
+mod outgoing;
 pub mod protocol;
-mod reduced;
 pub mod serve;
-mod shelf;
-mod slumber;
 pub mod slurm;
 pub mod ssh;
+mod suspend;
 mod target;
-mod told;
 
 pub use command::{Connection, end_all, start, start_with};
-pub use shelf::MAX_ON_SHELF;
+pub use incident_sync::MAX_ON_SHELF;
 pub use target::{Target, TargetError};

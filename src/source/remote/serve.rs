@@ -13,8 +13,8 @@ use zstd::zstd_safe::CParameter;
 
 use super::protocol::{FRAMES_UNDER_WAY, MAX_ORDER, Order, WINDOW_LOG, greeting};
 use crate::model::frame::Frame;
+use crate::source::live_message::Reply;
 use crate::source::map_line::MapLine;
-use crate::source::reply::Reply;
 use crate::source::stream::Source;
 use crate::source::wire::Line;
 use crate::source::{Request, Update};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::reduced;
+use super::nvidia_smi;
 
 /// A host as ssh takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub(super) fn nvidia_smi() -> String {
 }
 
 fn nvidia_smi_loop() -> String {
-    let (found, script) = (reduced::found(), reduced::script());
+    let (found, script) = (nvidia_smi::found(), nvidia_smi::script());
     format!(
         "{found} || {{ echo \"there is neither gputop nor nvidia-smi on that host\" >&2; exit 127; }}; {script}"
     )
@@ -120,7 +120,7 @@ fn nvidia_smi_loop() -> String {
 
 /// Says what there is: `gputop-on Linux x86_64`, `gputop-smi-at PATH`, and of a gputop `gputop-at PATH` with its greeting.
 pub fn look() -> String {
-    let found = reduced::found();
+    let found = nvidia_smi::found();
     let greeting = "\"$p\" agent </dev/null 2>/dev/null | head -n 1";
     let agent = with_gputop(&format!("echo \"gputop-at $p\" && {greeting} && exit 0"));
     format!(

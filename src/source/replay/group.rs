@@ -9,10 +9,10 @@
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use super::ahead::Ahead;
 use super::file::{OpenError, Recording};
+use super::next_frame::Ahead;
 use super::player::{Player, lasting, sane};
-use super::target::{Target, ordinal};
+use super::seek_target::{Target, ordinal};
 use super::{Options, spawn};
 use crate::model::link::Link;
 use crate::model::units::{Millis, Mono};

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::ahead::Ahead;
+use super::next_frame::Ahead;
 use super::player::{Player, sane};
-use super::target::{self, Target, Until};
+use super::seek_target::{self, Target, Until};
 use crate::model::event::Event;
 use crate::model::history::Summary;
 use crate::model::log::LogView;
@@ -138,7 +138,7 @@ impl Player {
         }
         self.go_if(target);
         let shown = self.shown.map_or(0, |shown| {
-            target::ordinal(&self.reader.recording, shown.place)
+            seek_target::ordinal(&self.reader.recording, shown.place)
         });
         // With the steps that were asked for and are not done yet.
         shown.saturating_add(self.owed)
@@ -173,7 +173,7 @@ impl Player {
         let Target::Frame(frame) = target else {
             return None;
         };
-        let now = target::ordinal(&self.reader.recording, self.shown?.place);
+        let now = seek_target::ordinal(&self.reader.recording, self.shown?.place);
         let steps = frame.checked_sub(now)?;
         (steps <= MAX_STEPS).then_some(steps)
     }
@@ -184,7 +184,7 @@ impl Player {
         self.jump_into_minute(target);
         while self.shown.is_none() && matches!(self.reader.ahead(), Ahead::End) {
             // Shrinks with every try, since what was read is known by now to hold nothing.
-            match target::count(&self.reader.recording).checked_sub(1) {
+            match seek_target::count(&self.reader.recording).checked_sub(1) {
                 Some(last) => self.jump_into_minute(Target::Frame(last)),
                 None => break,
             }

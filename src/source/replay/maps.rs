@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 
-use super::ahead::Ahead;
 use super::file::Recording;
+use super::next_frame::Ahead;
 use super::player::Player;
 use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;

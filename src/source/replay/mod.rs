@@ -6,15 +6,15 @@
 //! of an hour at a time, as the charts reach for it ([`Play::Past`](super::Play::Past)), so that neither a jump nor the
 //! memory grows with the day. Damage costs the seconds it lies in: a notice says so and playing goes on behind it.
 
-mod ahead;
 mod contents;
 mod file;
 mod group;
 mod jump;
 mod lines;
 mod maps;
+mod next_frame;
 mod player;
-mod target;
+mod seek_target;
 mod walk;
 
 pub use file::{OpenError, Recording};

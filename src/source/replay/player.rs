@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::Options;
-use super::ahead::{Ahead, Place, Reader};
 use super::file::Recording;
-use super::target::Target;
+use super::next_frame::{Ahead, Place, Reader};
+use super::seek_target::Target;
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::units::{Millis, Mono};
 use crate::source::stream::Feed;

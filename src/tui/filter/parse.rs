@@ -3,7 +3,7 @@
 //! `train user:me -vram<10g "a b"` is four words. A word is a term when letters and one of `:` `>` `<` `>=` `<=`, or
 //! a known name and `=`, stand before its value; every other word is free text, also `--lr=1` and what is quoted.
 
-use crate::model::spelling::nearest;
+use crate::model::nearest_name::nearest;
 use thiserror::Error;
 
 use super::fields::{FIELDS, FieldDef, Kind, STATES, State, Unit};

@@ -12,9 +12,9 @@ pub mod overview;
 pub mod probe;
 pub mod process;
 pub mod process_table;
+pub mod small_overview;
 pub mod snapshot;
-pub mod strip;
-pub mod unread;
+pub mod unreadable;
 pub mod whatif;
 
 use std::sync::Arc;
@@ -162,7 +162,7 @@ pub const SCREENS: &[&ScreenDef] = &[
     &process::DEF,
     &memory::DEF,
     &log::DEF,
-    &unread::DEF,
+    &unreadable::DEF,
     &incident::DEF,
     &incidents::DEF,
     &fleet::DEF,

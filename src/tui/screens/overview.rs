@@ -10,7 +10,7 @@ use super::gpu_columns::{GpuRow, draw_gpus};
 use super::memory::MemoryScreen;
 use super::process::ProcessScreen;
 use super::process_table::{Pressed, draw_lines, hit};
-use super::{Hit, Screen, ScreenDef, Step, is_small, moved, strip};
+use super::{Hit, Screen, ScreenDef, Step, is_small, moved, small_overview};
 use crate::model::frame::Frame;
 use crate::model::history::{GpuMetric, HostMetric, SeriesKey};
 use crate::model::host::Driver;
@@ -21,7 +21,7 @@ use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::chrome;
 use crate::tui::clipboard::Copied;
-use crate::tui::copying;
+use crate::tui::copy_text;
 use crate::tui::groups::{Group, Line};
 use crate::tui::marks;
 use crate::tui::pools::unread_words;
@@ -455,7 +455,7 @@ fn out_of_sight(rows: &[GpuRow], offset: usize, area: Rect, app: &App, buffer: &
 impl Screen for Overview {
     fn draw(&self, app: &App, area: Rect, buffer: &mut Buffer) {
         if is_small(area) {
-            return strip::draw(app, self.selected_gpu(app), area, buffer);
+            return small_overview::draw(app, self.selected_gpu(app), area, buffer);
         }
         let rows = GpuRow::of_frame(&app.frame);
         let layout = self.layout(app, rows.len(), area);
@@ -582,7 +582,7 @@ impl Screen for Overview {
     fn copied(&self, app: &App) -> Option<Copied> {
         let on_gpu = self.process_cursor(app).is_none();
         let gpu = app.frame.gpus.get(self.cursor).filter(|_| on_gpu);
-        gpu.map(copying::gpu)
+        gpu.map(copy_text::gpu)
     }
 
     fn footer(&self) -> &'static [Action] {

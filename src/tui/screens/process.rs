@@ -17,7 +17,7 @@ use crate::model::history::{ProcessMetric, SeriesKey};
 use crate::model::incident::Incident;
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use crate::model::reading::{Missing, Reading};
-use crate::model::told::ToldPool;
+use crate::model::reported_pool::ToldPool;
 use crate::model::units::{Bytes, Mono, UnixMillis};
 use crate::source::Request;
 use crate::tui::action::Action;

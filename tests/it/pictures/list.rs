@@ -3,7 +3,7 @@
 use gputop::tui::picture::svg;
 use gputop::tui::theme::Palette;
 
-use crate::stage;
+use crate::screen_fixture;
 
 pub struct Picture {
     name: &'static str,
@@ -42,7 +42,12 @@ impl Picture {
     }
 
     pub fn draw(&self) -> String {
-        let app = stage::app_at(stage::DEMO, self.at, Palette::Dark, false, true);
-        svg(&stage::draw(&app, self.screen, self.size.0, self.size.1))
+        let app = screen_fixture::app_at(screen_fixture::DEMO, self.at, Palette::Dark, false, true);
+        svg(&screen_fixture::draw(
+            &app,
+            self.screen,
+            self.size.0,
+            self.size.1,
+        ))
     }
 }

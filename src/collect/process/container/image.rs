@@ -5,9 +5,9 @@
 //! are hidden or made another way, `APPTAINER_CONTAINER` in its environment tells. The mount namespace is the identity:
 //! there is no other.
 
-use super::super::bounded::{self, List};
 use super::super::dir::Dir;
 use super::super::environment;
+use super::super::nul_list::{self, List};
 use super::Found;
 use crate::model::container::Runtime;
 use crate::model::text::visible;
@@ -45,7 +45,7 @@ pub fn found(
 }
 
 fn by_mounts(dir: &Dir) -> Option<Runtime> {
-    let mounts = bounded::read(dir.file("mountinfo").ok()?).ok()?;
+    let mounts = nul_list::read(dir.file("mountinfo").ok()?).ok()?;
     of_mounts(&String::from_utf8_lossy(&mounts))
 }
 

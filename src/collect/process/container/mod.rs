@@ -7,18 +7,18 @@
 //! The spellings and file formats are those of the runtimes' documentation and sources. Docker, Kubernetes, Podman,
 //! CRI-O, LXC, systemd-nspawn, Slurm and Apptainer were not all at hand: the tests lay out their files.
 
-mod beneath;
+mod cgroup_names;
 mod image;
 mod names;
-mod spelling;
+mod open_beneath;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use self::names::Names;
-use super::bounded::List;
 use super::dir::Dir;
+use super::nul_list::List;
 use crate::model::container::Runtime;
 use crate::model::process::Process;
 use crate::model::reading::{Reading, Reason};
@@ -58,7 +58,7 @@ impl Found {
 
 /// The id by which docker's own files name the container of a process; `None` for other runtimes' containers.
 pub fn docker_id(cgroup: &str) -> Option<String> {
-    let found = spelling::found(cgroup)?;
+    let found = cgroup_names::found(cgroup)?;
     matches!(found.runtime, Runtime::Docker | Runtime::Unknown).then_some(found.id)
 }
 
@@ -85,7 +85,7 @@ impl Containers {
         dir: &Dir,
         environment: Option<&List>,
     ) {
-        let by_cgroup = spelling::found(cgroup);
+        let by_cgroup = cgroup_names::found(cgroup);
         // A step of Slurm may have started an image.
         let by_image = match &by_cgroup {
             Some(found) if found.runtime != Runtime::Slurm => None,

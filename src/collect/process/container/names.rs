@@ -16,9 +16,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::super::bounded::List;
 use super::super::environment;
-use super::{Files, Found, beneath};
+use super::super::nul_list::List;
+use super::{Files, Found, open_beneath};
 use crate::model::container::Runtime;
 use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
@@ -101,7 +101,7 @@ impl Names {
 
     fn docker(&self, id: &str) -> io::Result<String> {
         let path = format!("var/lib/docker/containers/{id}/config.v2.json");
-        let text = beneath::read(&self.files.root, &path, MAX_JSON)?;
+        let text = open_beneath::read(&self.files.root, &path, MAX_JSON)?;
         let config: DockerConfig = serde_json::from_slice(&text)?;
         Ok(plain(&config.name))
     }
@@ -123,21 +123,21 @@ impl Names {
     fn logged(&self, found: &Found) -> io::Result<Option<String>> {
         let root = &self.files.root;
         let end = format!("-{}.log", found.id);
-        let logs = beneath::names(root, "var/log/containers", MAX_LISTED).unwrap_or_default();
+        let logs = open_beneath::names(root, "var/log/containers", MAX_LISTED).unwrap_or_default();
         let log = logs.iter().find_map(|log| log.strip_suffix(&end));
         let mut parts = log.into_iter().flat_map(|log| log.split('_'));
         if let (Some(pod), Some(_), Some(container)) = (parts.next(), parts.next(), parts.next()) {
             return Ok(Some(format!("{pod}/{container}")));
         }
         let end = format!("_{}", found.pod.as_deref().unwrap_or_default());
-        let pods = beneath::names(root, "var/log/pods", MAX_LISTED)?;
+        let pods = open_beneath::names(root, "var/log/pods", MAX_LISTED)?;
         let pod = pods.iter().find_map(|pod| pod.strip_suffix(&end));
         Ok(pod.and_then(|pod| Some(pod.split_once('_')?.1.to_owned())))
     }
 }
 
 fn listed(root: &Path, path: &str, id: &str) -> io::Result<Option<String>> {
-    let text = beneath::read(root, path, MAX_JSON)?;
+    let text = open_beneath::read(root, path, MAX_JSON)?;
     let list: Vec<Stored> = serde_json::from_slice(&text)?;
     let stored = list.into_iter().find(|stored| stored.id == id);
     Ok(stored.and_then(|stored| stored.names.first().map(|name| plain(name))))

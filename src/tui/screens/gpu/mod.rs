@@ -18,7 +18,7 @@ use crate::model::units::GpuUuid;
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::copying;
+use crate::tui::copy_text;
 use crate::tui::marks;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
@@ -313,7 +313,7 @@ impl Screen for GpuScreen {
     fn copied(&self, app: &App) -> Option<Copied> {
         match self.process(app) {
             Some(_) => None,
-            None => self.gpu(app).map(copying::gpu),
+            None => self.gpu(app).map(copy_text::gpu),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Statistics, map, and the driver's view are of slightly different moments. The parts of the pool come from the map
 //! while that is as fresh as the statistics, since only it knows what is stuck; otherwise from the statistics.
 
-use super::read::Read;
+use super::analysed_map::Read;
 use crate::allocator::fits::{Fits, returnable, stuck};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::model::frame::Frame;

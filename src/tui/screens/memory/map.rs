@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::read::Read;
+use super::analysed_map::Read;
 use super::{Pane, Shown};
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::put;

@@ -3,8 +3,8 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::analysed_map::Read;
 use super::figures::{STEP, gib};
-use super::read::Read;
 use super::{Pane, Shown};
 use crate::allocator::fragmentation::Shelf;
 use crate::model::pool::Pool;

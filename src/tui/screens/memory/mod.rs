@@ -5,22 +5,22 @@
 //! of the screen leave from below when there is little room; in a pane too small for any of them it is a few lines.
 
 mod accounting;
-mod copied;
+mod analysed_map;
+mod copy_text;
+mod cursor_line;
 mod figures;
 mod fits;
 mod headline;
 mod large;
-mod lower;
 mod map;
 mod metrics;
 mod notes;
-mod read;
+mod panes;
 mod small;
 mod stack;
 mod table;
 mod title;
-mod under;
-mod without;
+mod unavailable;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use self::analysed_map::Read;
 use self::figures::Figures;
-use self::read::Read;
 use super::{Hit, Screen, ScreenDef, Step, moved};
 use crate::allocator::warnings::Note;
 use crate::model::gpu::Gpu;
@@ -230,7 +230,7 @@ impl MemoryScreen {
     /// Returns where the chart is, if there is one.
     fn paint(&self, app: &App, area: Rect, buffer: &mut Buffer) -> Option<Rect> {
         let Some(pool) = self.pool(app) else {
-            return without::draw(self, app, area, buffer);
+            return unavailable::draw(self, app, area, buffer);
         };
         self.drawn.borrow_mut().clear();
         let view = self.shown(app, pool, area.width >= 96);

@@ -1,0 +1,35 @@
+//! What the collectors of this host are started with.
+
+use std::path::PathBuf;
+
+use crate::collect::agent;
+use crate::collect::kernel_log::KERNEL_LOG;
+pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
+pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
+use crate::collect::process::container::Files;
+use crate::model::permissions::Leave;
+use crate::model::units::Millis;
+
+/// By this process's environment.
+pub fn agent_options(interval: Millis) -> agent::Options {
+    agent::Options {
+        interval,
+        tmux: std::env::var_os("TMUX"),
+        tmux_folder: std::env::var_os("TMUX_TMPDIR"),
+        library: std::env::var_os(LIBRARY_VARIABLE),
+        proc_root: PathBuf::from("/proc"),
+        container_files: Files {
+            root: PathBuf::from("/"),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+        },
+        cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+        kernel_log: kernel_log_path(),
+        // Whoever lets a person send signals says so.
+        leave: Leave::none("nobody was asked"),
+    }
+}
+
+/// Where the kernel's log is.
+pub fn kernel_log_path() -> PathBuf {
+    std::env::var_os(KERNEL_LOG_VARIABLE).map_or_else(|| KERNEL_LOG.into(), PathBuf::from)
+}

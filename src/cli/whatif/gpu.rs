@@ -1,0 +1,69 @@
+//! The card that a running process is on, and how much of it is not its allocator's, from one sample of this host.
+
+use crate::allocator::trace::Trace;
+use crate::cli::{dashboard, once};
+use crate::model::frame::Frame;
+use crate::model::gpu::Memory;
+use crate::model::pool::Pool;
+use crate::model::pool_location::{gpu_of, listed};
+use crate::model::reading::{Missing, Reason};
+use crate::model::units::{Bytes, Pid};
+
+/// How many samples may pass until the process's pools are among them.
+const MAX_FRAMES: u32 = 6;
+
+/// Writes into each history what its device has; or says why that cannot be told.
+pub(super) fn look(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
+    let has_pools = |frame: &Frame| pools(frame, pid).next().is_some();
+    let enough = |frame: &Frame, frames: u32| {
+        dashboard::why_nothing(frame).is_some() || has_pools(frame) || frames >= MAX_FRAMES
+    };
+    let frame = match once::frame(enough) {
+        Ok((_, frame)) => frame,
+        Err(why) => return Some(Missing::new(Reason::Unknown, why.to_string())),
+    };
+    if let Some(why) = dashboard::why_nothing(&frame) {
+        return Some(Missing::new(Reason::Unsupported, why));
+    }
+    let mut missing = None;
+    for trace in traces {
+        let pool = pools(&frame, pid).find(|pool| pool.ordinal == trace.device);
+        let Some(memory) = pool.and_then(|pool| memory(&frame, pool)) else {
+            missing = Some(Missing::new(
+                Reason::Unknown,
+                "which GPU it is on could not be told",
+            ));
+            continue;
+        };
+        let (Some(total), Some(free)) = (memory.total.get(), memory.free.get()) else {
+            let why = memory.total.why().or(memory.free.why()).cloned();
+            missing = Some(why.unwrap_or_default());
+            continue;
+        };
+        // CUDA's total is without what the driver keeps.
+        let card = total
+            .0
+            .saturating_sub(memory.reserved.get().unwrap_or_default().0);
+        let own = trace.recorded.reserved_peak.unwrap_or_default();
+        let outside = card.saturating_sub(free.0).saturating_sub(own.0);
+        trace.recorded.card = Some(Bytes(card));
+        trace.recorded.outside = Some(Bytes(outside));
+    }
+    missing
+}
+
+fn pools(frame: &Frame, pid: Pid) -> impl Iterator<Item = &Pool> {
+    let all = frame.pools.iter().flat_map(|pools| &*pools.list);
+    all.filter(move |pool| pool.process.pid == pid)
+}
+
+/// Of the card, or of the part of it that the process sees.
+fn memory<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Memory> {
+    let gpu = gpu_of(frame, pool)?;
+    let instance = listed(gpu, pool.process).and_then(|listed| listed.gpu_instance);
+    let part = gpu.mig.iter().find(|part| {
+        pool.gpu.value() == Some(&part.uuid)
+            || instance.is_some() && part.gpu_instance.get() == instance
+    });
+    Some(part.map_or(&gpu.memory, |part| &part.memory))
+}

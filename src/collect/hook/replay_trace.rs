@@ -1,0 +1,188 @@
+//! The allocation trace that the hook wrote when a process ran out of memory, played under other settings.
+//!
+//! The hook's line `trace` says that there is one; where it lies, and whose it is, say this user's own directory of
+//! traces and the file's name. Parsing and playing the largest takes a second: never on a thread that others wait for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::spool::traces;
+use crate::allocator::config::Config;
+use crate::allocator::remedies::{try_all, until};
+use crate::allocator::rules::torch_of;
+use crate::allocator::trace::{Recorded, Trace};
+use crate::allocator::whatif::{Room, available};
+use crate::incidents::read_own;
+use crate::model::event::HookOom;
+use crate::model::process::ProcessKey;
+use crate::model::replay_result::Replayed;
+use crate::model::units::Bytes;
+use crate::snapshot;
+
+/// The hook writes no more.
+const MAX_BYTES: u64 = 64 << 20;
+/// Traces that are looked through.
+const MAX_FILES: usize = 10_000;
+
+/// A failure of which there may be a trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traced {
+    pub process: ProcessKey,
+    /// `2.8.0+cu126`, as the process said it.
+    pub torch: String,
+    pub oom: HookOom,
+}
+
+impl Traced {
+    /// What its trace says of other settings, or why it says nothing; `None` where there is no trace of the process.
+    #[must_use]
+    pub fn replay(&self) -> Option<Replayed> {
+        self.replay_in(&traces()?)
+    }
+
+    fn replay_in(&self, folder: &Path) -> Option<Replayed> {
+        let entries = fs::read_dir(folder).ok()?.flatten().take(MAX_FILES);
+        let path = of_process(entries.map(|entry| entry.path()), self.process)?;
+        let told = self.read(&path).and_then(|trace| {
+            let room = room(&trace, &self.oom)
+                .ok_or("The allocation trace holds no request that failed.")?;
+            try_all(&trace, room)
+        });
+        let replayed = told.unwrap_or_else(|why| Replayed {
+            missing: Some(why),
+            ..Replayed::default()
+        });
+        Some(Replayed {
+            ordinal: self.oom.device,
+            free_bytes: self.oom.free_bytes,
+            ..replayed
+        })
+    }
+
+    /// The history up to the failure.
+    fn read(&self, path: &Path) -> Result<Trace, String> {
+        let fault = |why: String| format!("The allocation trace could not be read: {why}.");
+        let bytes = read_own(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
+        let snapshot = snapshot::read(bytes.as_slice()).map_err(|why| fault(why.to_string()))?;
+        let mut devices = snapshot.devices.iter();
+        let device = devices.find(|device| device.ordinal == self.oom.device);
+        let trace = device.map(|device| snapshot.trace(device));
+        let trace = trace.and_then(|trace| until(trace, self.oom.free_bytes));
+        let Some(trace) = trace else {
+            return Err(
+                "The allocation trace is of an earlier failure: PyTorch's is kept of the first few only."
+                    .to_owned(),
+            );
+        };
+        Ok(Trace {
+            recorded: Recorded {
+                torch: torch_of(&self.torch),
+                ..trace.recorded
+            },
+            ..trace
+        })
+    }
+}
+
+/// The history of a device in the last trace that a process, which may run on, wrote when it ran out of memory.
+#[must_use]
+pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
+    let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
+    let path = of_process(entries.map(|entry| entry.path()), process)?;
+    let bytes = read_own(&path, MAX_BYTES).ok()?;
+    let snapshot = snapshot::read(bytes.as_slice()).ok()?;
+    let device = snapshot.devices.iter().find(|d| d.ordinal == ordinal)?;
+    Some(snapshot.trace(device))
+}
+
+/// The last that the process wrote at an out-of-memory error: `RUN.PID.START.oom.N.pickle`.
+fn of_process(traces: impl Iterator<Item = PathBuf>, process: ProcessKey) -> Option<PathBuf> {
+    let number = |path: &PathBuf| -> Option<(u32, String)> {
+        let name = path.file_name()?.to_str()?;
+        let mut parts = name.split('.').skip(1);
+        let is_it = parts.next()?.parse() == Ok(process.pid.0)
+            && parts.next()?.parse() == Ok(process.start.0)
+            && parts.next()? == "oom";
+        // A program that another replaced in the same process counts anew: `1-1`.
+        let (n, again) = parts.next().map(|n| n.split_once('-').unwrap_or((n, "")))?;
+        let is_it = is_it && parts.next()? == "pickle";
+        is_it.then_some((n.parse().ok()?, again.to_owned()))
+    };
+    let all = traces.filter_map(|path| Some((number(&path)?, path)));
+    // Of those that replaced each other the last one's.
+    let last = all.max_by(|((n, again), _), ((m, later), _)| (again, n).cmp(&(later, m)));
+    last.map(|(_, path)| path)
+}
+
+/// Of the card, all that is neither free nor the allocator's is others'. The limit is the card, or with a memory
+/// fraction what that leaves (CUDACachingAllocator.cpp, `oom_observers_`).
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn room(trace: &Trace, oom: &HookOom) -> Option<Room> {
+    let conf = trace.recorded.conf.as_deref().map(Config::parse);
+    let fraction = conf.and_then(|conf| conf.memory_fraction);
+    let fraction = fraction.filter(|fraction| *fraction > 0.0).unwrap_or(1.0);
+    let card = Bytes((oom.limit_bytes.0 as f64 / fraction) as u64);
+    // A fraction set in the code is not seen here: then the limit is less than what there is.
+    let outside = card.0.saturating_sub(available(trace)?.0);
+    Some(Room {
+        card,
+        outside: Bytes(outside),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::{Pid, StartTicks};
+
+    #[test]
+    fn of_many_traces_the_last_failure_of_that_process_is_taken() {
+        let names = [
+            "7-1.418.99.oom.1.pickle",
+            "7-1.418.99.oom.2.pickle",
+            "7-1.418.99.exit.3.pickle",
+            "7-1.419.99.oom.4.pickle",
+            "7-1.418.98.oom.4.pickle",
+            "7-1.418.99.oom.4.part",
+            "notes",
+        ];
+        let process = ProcessKey {
+            pid: Pid(418),
+            start: StartTicks(99),
+        };
+        let of = |names: &[&str]| {
+            let path = of_process(names.iter().map(PathBuf::from), process);
+            path.map(|path| path.display().to_string())
+        };
+        assert_eq!(of(&names).as_deref(), Some("7-1.418.99.oom.2.pickle"));
+        let replaced = [names[1], "7-1.418.99.oom.1-1.pickle"];
+        assert_eq!(of(&replaced).as_deref(), Some("7-1.418.99.oom.1-1.pickle"));
+        assert_eq!(of(&names[2..5]), None);
+    }
+
+    #[test]
+    fn a_trace_that_cannot_be_read_says_why() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let traced = Traced {
+            process: ProcessKey {
+                pid: Pid(418),
+                start: StartTicks(99),
+            },
+            torch: "2.8.0".to_owned(),
+            oom: HookOom::default(),
+        };
+        assert_eq!(traced.replay_in(folder.path()), None);
+        let path = folder.path().join("7-1.418.99.oom.1.pickle");
+        fs::write(path, b"\x80\x04}.").expect("written");
+        let told = traced.replay_in(folder.path()).expect("an answer");
+        let why = told.missing.expect("a reason");
+        assert!(
+            why.starts_with("The allocation trace could not be read: "),
+            "{why}"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! What each process and GPU was like in the minutes before now, as far as a failure asks for it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::figures::Figures;
+use crate::allocator::warnings::{Sample, Watch, before};
+use crate::diagnose::evidence::Measured;
+use crate::model::event::{Event, Observation, OomsRose};
+use crate::model::frame::Frame;
+use crate::model::gpu::Gpu;
+use crate::model::pool::Pool;
+use crate::model::pool_location::{gpu_of, listed};
+use crate::model::process::ProcessKey;
+use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Pid};
+
+/// Who held what on a GPU is kept for so long, one entry each [`HELD_STEP`].
+const HELD_FOR: Millis = Millis(70_000);
+const HELD_STEP: Millis = Millis(5_000);
+/// What is not in a frame any more is forgotten after this time.
+const KEPT: Millis = Millis(60_000);
+/// A process that was first seen this soon after its start was watched from its beginning.
+const FROM_THE_START: Millis = Millis(10_000);
+
+/// Who held how much of a GPU at a moment.
+type Held = (Mono, Vec<(Pid, Bytes)>);
+
+#[derive(Debug, Default)]
+pub struct Tracks {
+    pools: HashMap<(ProcessKey, u32), Watch>,
+    processes: HashMap<ProcessKey, Seen>,
+    held: HashMap<GpuUuid, VecDeque<Held>>,
+    newest: Arc<Frame>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    last: Mono,
+    /// It was new when it was seen first.
+    from_its_start: bool,
+}
+
+impl Tracks {
+    /// `ticks` is the hertz of start times: ages are told by the clock that never jumps.
+    pub fn push(&mut self, frame: &Arc<Frame>, ticks: u64) {
+        self.newest = Arc::clone(frame);
+        for pool in frame.pools.iter().flat_map(|pools| &*pools.list) {
+            let key = (pool.process, pool.ordinal);
+            let free = gpu_of(frame, pool).and_then(|gpu| gpu.memory.free.get());
+            let watch = self.pools.entry(key).or_default();
+            watch.push(Sample::new(frame.mono, &pool.stats, free));
+        }
+        for process in frame.processes.iter().flat_map(|p| &*p.list) {
+            let started = process.key.start.0.saturating_mul(1_000).checked_div(ticks);
+            let age = started.map(|started| frame.mono.since(Mono(started)));
+            let entry = self.processes.entry(process.key).or_insert(Seen {
+                last: frame.mono,
+                from_its_start: age.is_some_and(|age| age < FROM_THE_START),
+            });
+            entry.last = frame.mono;
+        }
+        for gpu in &frame.gpus {
+            self.note_held(gpu);
+        }
+        self.forget_the_old();
+    }
+
+    fn note_held(&mut self, gpu: &Gpu) {
+        let now = self.newest.mono;
+        let ring = self.held.entry(gpu.uuid.clone()).or_default();
+        if ring
+            .back()
+            .is_some_and(|(at, _)| now.since(*at) < HELD_STEP)
+        {
+            return;
+        }
+        let list = gpu.processes.value().into_iter().flatten();
+        let held = list.filter_map(|p| Some((p.pid, p.vram.get()?)));
+        ring.push_back((now, held.collect()));
+        while ring
+            .front()
+            .is_some_and(|(at, _)| now.since(*at) > HELD_FOR)
+        {
+            ring.pop_front();
+        }
+    }
+
+    fn forget_the_old(&mut self) {
+        let now = self.newest.mono;
+        let is_new = |watch: &Watch| watch.last_at().is_some_and(|at| now.since(at) < KEPT);
+        self.pools.retain(|_, watch| is_new(watch));
+        self.processes.retain(|_, seen| now.since(seen.last) < KEPT);
+        self.held
+            .retain(|_, ring| ring.back().is_some_and(|(at, _)| now.since(*at) < KEPT));
+    }
+
+    pub fn is_known(&self, process: ProcessKey) -> bool {
+        self.processes.contains_key(&process)
+    }
+
+    pub fn newest(&self) -> &Frame {
+        &self.newest
+    }
+
+    pub fn gpus(&self) -> &[Gpu] {
+        &self.newest.gpus
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.newest.pools.iter().flat_map(|pools| &*pools.list)
+    }
+
+    /// What is known about the time before `event` and, when allocations failed, the figures of the moment.
+    pub fn measured(&self, process: ProcessKey, event: &Event) -> (Measured, Option<Figures>) {
+        let rose = match &event.observation {
+            Observation::Ooms(rose) => Some(&**rose),
+            _ => None,
+        };
+        let ordinal = rose.map_or_else(|| self.fullest(process), |rose| Some(rose.ordinal));
+        let Some(ordinal) = ordinal else {
+            return (Measured::default(), None);
+        };
+        let key = (process, ordinal);
+        let pool = self.pools().find(|p| (p.process, p.ordinal) == key);
+        let told = |gpu: &&Gpu| Some(&gpu.uuid) == event.gpu.as_ref();
+        let gpu = self.gpus().iter().find(told);
+        let gpu = gpu.or_else(|| gpu_of(&self.newest, pool?));
+        let figures = rose.map(|rose| Figures::new(process, rose, pool, gpu));
+        let mut measured = self.minutes_before(key, process, rose);
+        measured.others_grew = gpu.and_then(|gpu| self.others_grew(gpu, process));
+        if let Some(figures) = &figures {
+            measured.largest_hole = figures.largest_hole;
+            measured.hole_lag = rose.map(|rose| event.mono.since(rose.since));
+            measured.wanted_over = figures.wanted_over();
+        }
+        (measured, figures)
+    }
+
+    /// The device of which the process holds most.
+    fn fullest(&self, process: ProcessKey) -> Option<u32> {
+        let of = self.pools().filter(|pool| pool.process == process);
+        of.max_by_key(|pool| pool.stats.reserved.last())
+            .map(|pool| pool.ordinal)
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn minutes_before(
+        &self,
+        key: (ProcessKey, u32),
+        process: ProcessKey,
+        rose: Option<&OomsRose>,
+    ) -> Measured {
+        let samples = self.pools.get(&key).map(Watch::samples);
+        let Some(samples) = samples.filter(|s| !s.is_empty()) else {
+            return Measured::default();
+        };
+        let before = before(&samples);
+        let from_its_start = self
+            .processes
+            .get(&process)
+            .is_some_and(|seen| seen.from_its_start);
+        let last_peak = rose.map(|rose| rose.stats.allocated.max());
+        let last_peak = last_peak.max(samples.last().map(|s| s.allocated.1));
+        Measured {
+            watched: Some(before.watched),
+            allocated_growth: match before.growth {
+                Some(growth) => Some(growth.a_minute.0 as f64),
+                None => before.is_flat.then_some(0.0),
+            },
+            // Where memory only rose, each peak was greater than those before.
+            spike: last_peak
+                .zip(before.greatest)
+                .filter(|(_, greatest)| greatest.0 > 0 && before.came_down)
+                .map(|(peak, greatest)| peak.0 as f64 / greatest.0 as f64),
+            greatest: before.greatest.filter(|_| before.came_down),
+            came_down: match before.came_down {
+                true => Some(true),
+                false => from_its_start.then_some(false),
+            },
+            retries: Some(before.retries),
+            ..Measured::default()
+        }
+    }
+
+    /// What the other processes hold now beyond what they held a minute ago.
+    fn others_grew(&self, gpu: &Gpu, process: ProcessKey) -> Option<Bytes> {
+        let ring = self.held.get(&gpu.uuid)?;
+        let (then, earliest) = ring.front()?;
+        if self.newest.mono.since(*then) < Millis(20_000) {
+            return None;
+        }
+        let own = listed(gpu, process).map_or(process.pid, |own| own.pid);
+        let sum = |held: &mut dyn Iterator<Item = (Pid, Bytes)>| -> u64 {
+            held.filter(|(pid, _)| *pid != own).map(|(_, b)| b.0).sum()
+        };
+        let list = gpu.processes.value()?.iter();
+        let now = sum(&mut list.filter_map(|p| Some((p.pid, p.vram.get()?))));
+        let before = sum(&mut earliest.iter().copied());
+        Some(Bytes(now.saturating_sub(before)))
+    }
+}

@@ -1,0 +1,180 @@
+//! What a far host answers: to requests, and what else only a living source says. Never recorded.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Update;
+use crate::model::log::LogView;
+use crate::model::probe::Probe;
+use crate::model::process::{ProcessDetail, ProcessKey};
+use crate::model::reading::Missing;
+use crate::model::remote_incident::{Kept, OnShelf};
+use crate::model::signal::{Signal, Signalled};
+use crate::model::stack::PythonStack;
+
+/// Exactly one of these, or nothing known.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reply {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Box<Answer<ProcessDetail>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_map: Option<NoMap>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Answer<PythonStack>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Answer<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signalled: Option<Outcomes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probed: Option<Box<Probe>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notice: Option<String>,
+    /// What the incident store holds, the newest first; told again when it has changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shelf: Option<Vec<OnShelf>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incident: Option<Box<Kept>>,
+}
+
+/// What was asked of a process, or why it cannot be told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+pub struct Answer<T> {
+    pub process: ProcessKey,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is: Option<T>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<Missing>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NoMap {
+    pub process: ProcessKey,
+    pub ordinal: u32,
+    pub why: Missing,
+}
+
+/// Of a signal: what became of it for each process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcomes {
+    pub signal: Signal,
+    pub of: Vec<Answer<()>>,
+}
+
+impl<T> Answer<T> {
+    fn new(process: ProcessKey, answer: Result<T, Missing>) -> Self {
+        let (is, why_not) = match answer {
+            Ok(value) => (Some(value), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self {
+            process,
+            is,
+            why_not,
+        }
+    }
+
+    fn answer(self) -> Result<T, Missing> {
+        self.is.ok_or_else(|| self.why_not.unwrap_or_default())
+    }
+}
+
+impl Reply {
+    /// What of an update is a reply; `None` for those that have lines of their own, and for what a living host never
+    /// says.
+    pub fn of(update: Update) -> Option<Self> {
+        let empty = Self::default();
+        Some(match update {
+            Update::Detail(process, detail) => Self {
+                detail: Some(Box::new(Answer::new(process, *detail))),
+                ..empty
+            },
+            Update::NoMap((process, ordinal), why) => Self {
+                no_map: Some(NoMap {
+                    process,
+                    ordinal,
+                    why,
+                }),
+                ..empty
+            },
+            Update::Stacks(process, stack) => Self {
+                stacks: Some(Answer::new(process, (*stack).clone())),
+                ..empty
+            },
+            Update::Log(log) => Self {
+                log: Some((*log).clone()),
+                ..empty
+            },
+            Update::Watched(process, name) => Self {
+                watched: Some(Answer::new(process, name)),
+                ..empty
+            },
+            Update::Signalled(signalled) => Self {
+                signalled: Some(Outcomes::of(signalled)),
+                ..empty
+            },
+            Update::Probed(probe) => Self {
+                probed: Some(Box::new((*probe).clone())),
+                ..empty
+            },
+            Update::Notice(notice) => Self {
+                notice: Some(notice),
+                ..empty
+            },
+            _ => return None,
+        })
+    }
+
+    pub fn update(self) -> Option<Update> {
+        if let Some(detail) = self.detail {
+            Some(Update::Detail(detail.process, Box::new(detail.answer())))
+        } else if let Some(NoMap {
+            process,
+            ordinal,
+            why,
+        }) = self.no_map
+        {
+            Some(Update::NoMap((process, ordinal), why))
+        } else if let Some(stacks) = self.stacks {
+            Some(Update::Stacks(stacks.process, stacks.answer().into()))
+        } else if let Some(log) = self.log {
+            Some(Update::Log(log.into()))
+        } else if let Some(watched) = self.watched {
+            Some(Update::Watched(watched.process, watched.answer()))
+        } else if let Some(outcomes) = self.signalled {
+            Some(Update::Signalled(outcomes.signalled()))
+        } else if let Some(probe) = self.probed {
+            Some(Update::Probed(Arc::new(*probe)))
+        } else if let Some(kept) = self.incident {
+            Some(Update::Kept(Arc::new(*kept)))
+        } else {
+            self.notice.map(Update::Notice)
+        }
+    }
+}
+
+impl Outcomes {
+    fn of(signalled: Signalled) -> Self {
+        let outcomes = signalled.outcomes.into_iter();
+        Self {
+            signal: signalled.signal,
+            of: outcomes.map(|(key, went)| Answer::new(key, went)).collect(),
+        }
+    }
+
+    fn signalled(self) -> Signalled {
+        let of = self.of.into_iter();
+        Signalled {
+            signal: self.signal,
+            // `()` is written as null, which reads as nothing: what has no reason went well.
+            outcomes: of
+                .map(|one| (one.process, one.why_not.map_or(Ok(()), Err)))
+                .collect(),
+        }
+    }
+}

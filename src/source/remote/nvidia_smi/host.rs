@@ -1,0 +1,79 @@
+//! The machine around the GPUs: its memory, load and processors, as the kernel's own files have them.
+
+use super::facts::Facts;
+use super::lines::{number, words};
+use super::readings::Round;
+use crate::model::host::Host;
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::units::{Bytes, Percent};
+
+/// What makes a share of processor time out of two rounds.
+#[derive(Debug, Default)]
+pub(super) struct Machine {
+    /// Busy and all, of the last round.
+    ticks: Option<(u64, u64)>,
+}
+
+impl Machine {
+    pub(super) fn read(&mut self, facts: &Facts, round: &Round) -> Host {
+        let memory = |name: &str| {
+            let line = round
+                .memory
+                .iter()
+                .find_map(|line| line.strip_prefix(name.as_bytes()));
+            let kib = line.and_then(|line| number::<u64>(line.trim_ascii().strip_suffix(b"kB")?));
+            kib.and_then(|kib| kib.checked_mul(1024))
+                .map(Bytes)
+                .ok_or_else(|| {
+                    Missing::new(Reason::Unknown, "/proc/meminfo could not be read there")
+                })
+        };
+        let used = |total: &str, free: &str| {
+            let (total, free) = (memory(total)?, memory(free)?);
+            Ok::<_, Missing>(Bytes(total.0.saturating_sub(free.0)))
+        };
+        let load: Vec<f64> = words(&round.load).take(3).filter_map(number).collect();
+        Host {
+            at: round.clocks.mono,
+            cpu: self.cpu(round),
+            cores: match facts.cores {
+                Some(cores) => cores.into(),
+                None => Reading::missing(Reason::Unknown, "`getconf` did not count them there"),
+            },
+            memory_total: memory("MemTotal:").into(),
+            memory_used: used("MemTotal:", "MemAvailable:").into(),
+            swap_total: memory("SwapTotal:").into(),
+            swap_used: used("SwapTotal:", "SwapFree:").into(),
+            load: if load.len() == 3 && load.iter().all(|load| load.is_finite()) {
+                load.into()
+            } else {
+                Reading::missing(Reason::Unknown, "/proc/loadavg could not be read there")
+            },
+        }
+    }
+
+    /// `cpu  user nice system idle iowait irq softirq steal …` of proc(5); what guests take is in the first two already.
+    fn cpu(&mut self, round: &Round) -> Reading<Percent> {
+        let ticks: Vec<u64> = words(&round.cpu)
+            .skip(1)
+            .take(8)
+            .filter_map(number)
+            .collect();
+        if ticks.len() < 5 {
+            return Reading::missing(Reason::Unknown, "/proc/stat could not be read there");
+        }
+        let all = ticks
+            .iter()
+            .fold(0_u64, |sum, more| sum.saturating_add(*more));
+        let busy = all.saturating_sub(ticks[3].saturating_add(ticks[4]));
+        let Some((busy_before, all_before)) = self.ticks.replace((busy, all)) else {
+            return Reading::missing(Reason::NotRead, "needs two readings");
+        };
+        let passed = all.saturating_sub(all_before);
+        if passed == 0 {
+            return Reading::missing(Reason::NotRead, "needs two readings");
+        }
+        #[allow(clippy::cast_precision_loss)]
+        Percent::rounded(busy.saturating_sub(busy_before) as f64 * 100.0 / passed as f64).into()
+    }
+}

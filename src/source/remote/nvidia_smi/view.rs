@@ -1,0 +1,453 @@
+//! A round of readings as a frame.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cell::Cell;
+use super::facts::Facts;
+use super::fields::{Card, FIELDS};
+use super::host::Machine;
+use super::instances::{Instances, instances};
+use super::lines::Clocks;
+use super::processes::{Known, People};
+use super::readings::{Details, Round};
+use super::usage::Usage;
+use crate::model::frame::{Frame, ProcessList, SCHEMA};
+use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
+use crate::model::host::{Driver, Hello, PidNamespace};
+use crate::model::pool::{Pools, Unread};
+use crate::model::process::ProcessKey;
+use crate::model::reading::{Missing, Reading, Reason};
+use crate::model::text::visible;
+use crate::model::units::{Millis, Mono, Pid};
+
+/// No machine draws with more.
+const MAX_PIDS: usize = 256;
+
+/// What is known of the host so far.
+pub(super) struct View {
+    untold: Missing,
+    facts: Facts,
+    /// The last that was told.
+    frame: Frame,
+    /// When it was told, by the host's clock.
+    read: Option<Mono>,
+    machine: Machine,
+    people: People,
+    usage: Usage,
+    instances: Instances,
+}
+
+/// What is asked for only where there is some.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Wants {
+    /// Of MIG.
+    pub instances: bool,
+    /// Processes that the list of those that compute does not name.
+    pub pids: BTreeSet<Pid>,
+}
+
+impl View {
+    pub(super) fn new(untold: Missing) -> Self {
+        Self {
+            untold,
+            facts: Facts::default(),
+            frame: Frame::default(),
+            read: None,
+            machine: Machine::default(),
+            people: People::default(),
+            usage: Usage::default(),
+            instances: Instances::new(),
+        }
+    }
+
+    fn untold<T>(&self) -> Reading<T> {
+        Reading::Missing(self.untold.clone())
+    }
+
+    pub(super) fn hello(&mut self, facts: Facts) -> Hello {
+        let word = |word: &Option<String>| word.clone().unwrap_or_default();
+        let hello = Hello {
+            schema: SCHEMA,
+            reduced: true,
+            host: word(&facts.host),
+            boot_id: word(&facts.boot_id),
+            kernel: match &facts.kernel {
+                Some(kernel) => kernel.clone().into(),
+                None => Reading::missing(Reason::Unknown, "`uname -r` said nothing there"),
+            },
+            namespace: facts.namespace,
+            namespace_id: match facts.namespace_id {
+                Some(id) => id.into(),
+                None => Reading::missing(Reason::Unknown, "/proc/self/ns/pid could not be read"),
+            },
+            ticks_per_second: facts.ticks_per_second.unwrap_or_default(),
+            uid: facts.uid,
+            ..Hello::default()
+        };
+        self.facts = facts;
+        hello
+    }
+
+    pub(super) fn frame(&mut self, round: &Round, interval: Millis) -> Frame {
+        let mono = round.clocks.mono;
+        let cards: Vec<Card> = round
+            .gpus
+            .iter()
+            .filter_map(|line| self.card(line))
+            .collect();
+        let driver = self.driver(&cards, round);
+        let mut gpus: Vec<Gpu> = cards.into_iter().map(|card| self.gpu(card)).collect();
+        let known = Known {
+            facts: &self.facts,
+            usage: &self.usage,
+            untold: &self.untold,
+        };
+        let processes = self.people.list(&mut gpus, round, known);
+        for gpu in &mut gpus {
+            (gpu.at, gpu.processes_at) = (mono, Some(mono));
+        }
+        self.read = Some(mono);
+        self.frame = Frame {
+            seq: self.frame.seq + 1,
+            time: round.clocks.time,
+            mono,
+            interval,
+            driver: Some(driver),
+            host: Some(self.machine.read(&self.facts, round)),
+            pools: Some(self.no_pools(&gpus, mono)),
+            processes: Some(ProcessList {
+                at: mono,
+                list: Arc::new(processes),
+            }),
+            gpus,
+        };
+        self.frame.clone()
+    }
+
+    /// What frames have from now on.
+    pub(super) fn take(&mut self, details: &Details) {
+        self.usage = Usage::read(&details.usage, self.read);
+        self.instances = instances(&details.devices, &details.instances);
+    }
+
+    /// What the next questions have to name.
+    pub(super) fn wants(&self) -> Wants {
+        let is_on = |gpu: &Gpu| gpu.mig_enabled.get() == Some(true);
+        let are_ours = self.facts.namespace == PidNamespace::Host;
+        let pids = self.usage.graphics_pids().filter(|_| are_ours);
+        Wants {
+            instances: self.frame.gpus.iter().any(is_on),
+            pids: pids.take(MAX_PIDS).collect(),
+        }
+    }
+
+    /// While `nvidia-smi` has not answered for so long: what was known, as old as it is.
+    pub(super) fn silent(&mut self, clocks: Clocks, since: Duration, interval: Millis) -> Frame {
+        let frame = &mut self.frame;
+        (frame.seq, frame.time, frame.mono) = (frame.seq + 1, clocks.time, clocks.mono);
+        frame.interval = interval;
+        let detail = format!(
+            "nvidia-smi there has not answered for {} s",
+            since.as_secs()
+        );
+        let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        for gpu in &mut frame.gpus {
+            gpu.health = Health {
+                state: HealthState::Silent,
+                since: Some(Mono(clocks.mono.0.saturating_sub(millis))),
+                detail: Some(detail.clone()),
+            };
+        }
+        if frame.gpus.is_empty() {
+            frame.driver = Some(Driver {
+                gpus: Reading::missing(Reason::NotRead, detail),
+                ..Driver::default()
+            });
+        }
+        frame.clone()
+    }
+
+    /// `None` for what is no GPU: a warning, a cut line.
+    fn card(&self, line: &[u8]) -> Option<Card> {
+        let line = std::str::from_utf8(line).ok()?;
+        let known = |names| self.facts.name_of(names).is_some();
+        let asked = FIELDS.iter().filter(|field| known(field.names)).count();
+        let cells: Vec<&str> = line.split(", ").collect();
+        if cells.len() != asked {
+            return None;
+        }
+        let mut cells = cells.into_iter();
+        let mut card = Card::default();
+        for field in FIELDS {
+            let told = known(field.names).then(|| cells.next()).flatten();
+            (field.put)(&mut card, &told.map_or_else(Cell::unknown, Cell::of));
+        }
+        if card.gpu.uuid.0.is_empty() {
+            return None;
+        }
+        card.board.minor = self.untold();
+        card.board.architecture = self.untold();
+        card.board.slowdown_temperature = self.untold();
+        card.board.shutdown_temperature = self.untold();
+        Some(card)
+    }
+
+    fn gpu(&self, card: Card) -> Gpu {
+        let Card { gpu, board, .. } = card;
+        let instances = self.instances.get(&gpu.index);
+        let instances = instances.filter(|_| gpu.mig_enabled.get() == Some(true));
+        Gpu {
+            board: Arc::new(board),
+            health: Health {
+                state: HealthState::Answering,
+                ..Health::default()
+            },
+            memory: gpu.memory.checked(),
+            mig: instances.cloned().unwrap_or_default(),
+            ..gpu
+        }
+    }
+
+    fn driver(&self, cards: &[Card], round: &Round) -> Driver {
+        let count = u32::try_from(cards.len()).unwrap_or(u32::MAX);
+        Driver {
+            version: cards
+                .first()
+                .map_or_else(Reading::default, |card| card.driver.clone()),
+            cuda: match &self.facts.cuda {
+                Some(version) => version.clone().into(),
+                None => {
+                    Reading::missing(Reason::Unknown, "nvidia-smi there names no version of CUDA")
+                }
+            },
+            gpus: match count {
+                0 => Reading::Missing(no_gpus(round)),
+                count => count.into(),
+            },
+        }
+    }
+
+    /// Nobody looks into the processes there. Whoever only draws has no allocator to look for.
+    fn no_pools(&self, gpus: &[Gpu], mono: Mono) -> Pools {
+        let on_gpus = gpus.iter().flat_map(|gpu| gpu.processes.value());
+        let computing = on_gpus
+            .flatten()
+            .filter(|holder| holder.kind != ContextKind::Graphics);
+        let keys: BTreeSet<ProcessKey> = computing.filter_map(|holder| holder.process).collect();
+        let unread = keys.into_iter().map(|process| Unread {
+            process,
+            why: self.untold.clone(),
+            ..Unread::default()
+        });
+        Pools {
+            at: mono,
+            unread: Arc::new(unread.collect()),
+            ..Pools::default()
+        }
+    }
+}
+
+/// Why there is none, in `nvidia-smi`'s own words where it has some.
+fn no_gpus(round: &Round) -> Missing {
+    let said = round
+        .gpus
+        .iter()
+        .map(|line| visible(line.trim_ascii(), 160));
+    let said = said.into_iter().find(|words| !words.is_empty());
+    let words = match (said, round.gpus_exit) {
+        (Some(words), _) => format!("nvidia-smi says: {}", words.trim_end_matches('.')),
+        (None, Some(0)) => "nvidia-smi lists no GPU".to_owned(),
+        (None, Some(code)) => format!("nvidia-smi ended with exit code {code}"),
+        (None, None) => "nvidia-smi said nothing".to_owned(),
+    };
+    Missing::new(Reason::Unknown, format!("{words}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::{Heard, Lines};
+    use super::*;
+    use crate::model::gpu::Throttle;
+    use crate::model::units::{Bytes, Percent, UnixMillis};
+    use proptest::prelude::*;
+
+    const FACTS: &str = "N node\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\nF \"name\"\n\
+         F \"memory.total\"\nF \"memory.used\"\nF \"memory.free\"\nF \"clocks_throttle_reasons.active\"\n.\n";
+
+    /// The frames of what was heard.
+    fn frames(told: &str) -> Vec<Frame> {
+        let mut view = View::new(Missing::new(Reason::Unsupported, "untold"));
+        let mut lines = Lines::default();
+        let mut frames = Vec::new();
+        for line in told.lines() {
+            match lines.take(line.as_bytes()) {
+                Some(Heard::Facts(facts)) => drop(view.hello(*facts)),
+                Some(Heard::Round(round)) => frames.push(view.frame(&round, Millis(1_000))),
+                Some(Heard::Details(details)) => view.take(&details),
+                Some(Heard::Clocks(clocks)) => {
+                    frames.push(view.silent(clocks, Duration::from_secs(7), Millis(1_000)));
+                }
+                None => {}
+            }
+        }
+        frames
+    }
+
+    #[test]
+    fn a_round_is_a_frame_whose_processes_are_the_kernels() {
+        let round = |number: u32, up: &str, ticks: u32| {
+            format!(
+                "b {number}\nu {up} 1763668000\nm MemTotal:  1000 kB\nm MemAvailable:  400 kB\nc cpu  {ticks} 0 0 100 0 0 0 0\n\
+                 l 0.20 0.18 0.12 1/80 9\ng 0, GPU-1, NVIDIA H200, 143771, 1551, 141606, 0x0000000000000044\ng a warning\n\
+                 g 1, GPU-2, NVIDIA H200, 100, 200, [N/A], [Not Supported]\ne 0\na GPU-1, 426, 1542, python3\n\
+                 a GPU-1, 427, [N/A], [Not Found]\nd 0\n\
+                 s 426 (python3) R 1 1 1 0 1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 50000 100 256\n\
+                 p   426 ana      python3 train.py --api-key x8f2c\n. {number}\n"
+            )
+        };
+        let told = FACTS.to_owned() + &round(1, "1000.00", 100) + &round(2, "1002.00", 200);
+        let frames = frames(&(told + "h 1010.00 1763668010\n"));
+        let [first, second, silent] = &frames[..] else {
+            panic!("{}", frames.len());
+        };
+        let [gpu, other] = &second.gpus[..] else {
+            panic!("{:?}", second.gpus);
+        };
+        assert_eq!(gpu.memory.used.get(), Some(Bytes::mib(1_551)));
+        assert_eq!(
+            gpu.throttle.value(),
+            Some(&vec![Throttle::SwPowerCap, Throttle::HwThermal])
+        );
+        assert_eq!(
+            gpu.power.why().map(ToString::to_string).as_deref(),
+            Some("the nvidia-smi there is too old for it")
+        );
+        // More than there is cannot be used.
+        assert_eq!(
+            other.memory.used.why().map(|why| why.reason),
+            Some(Reason::Implausible)
+        );
+        let listed = gpu.processes.value().map(Vec::as_slice).unwrap_or_default();
+        assert_eq!(listed.len(), 2);
+        assert_eq!(listed[0].vram.get(), Some(Bytes::mib(1_542)));
+        assert_eq!(
+            listed[0].sm.why().map(ToString::to_string).as_deref(),
+            Some("nvidia-smi there is asked for it every few seconds")
+        );
+        let known = second.process(listed[0].key()).expect("it is known");
+        assert_eq!(
+            (known.name.as_str(), known.user.value().map(String::as_str)),
+            ("python3", Some("ana"))
+        );
+        assert_eq!(
+            known.command.value().map(String::as_str),
+            Some("python3 train.py --api-key ***")
+        );
+        // 100 ticks in 2 s.
+        assert_eq!(
+            (known.cpu.get(), known.rss.get()),
+            (Some(Percent(50.0)), Some(Bytes(256 * 4096)))
+        );
+        // 500 s after the boot, which was 1002 s before.
+        assert_eq!(known.started, UnixMillis((1_763_668_000 - 502) * 1_000));
+        let host = second.host.as_ref().expect("a host");
+        assert_eq!(
+            (host.memory_used.get(), host.cpu.get()),
+            (Some(Bytes(600 << 10)), Some(Percent(100.0)))
+        );
+        assert_eq!(first.host.as_ref().and_then(|host| host.cpu.get()), None);
+        assert_eq!(
+            second.pools.as_ref().map(|pools| pools.unread.len()),
+            Some(2)
+        );
+        // A round that does not come leaves what was known, as old as it is.
+        assert_eq!((silent.seq, silent.mono), (3, Mono(1_010_000)));
+        assert_eq!(silent.gpus[0].at, Mono(1_002_000));
+        assert_eq!(silent.gpus[0].health.state, HealthState::Silent);
+        assert_eq!(silent.gpus[0].health.since, Some(Mono(1_003_000)));
+    }
+
+    #[test]
+    fn details_are_in_every_frame_from_then_on() {
+        let facts = FACTS.trim_end_matches(".\n").to_owned()
+            + "F \"mig.mode.current\"\nV CUDA Version        : 13.0\n.\n";
+        let round = |number: u32| {
+            format!(
+                "b {number}\nu 100{number}.00 1763668000\ng 0, GPU-1, NVIDIA H200, 143771, 1551, 141606, 0x0, Disabled\n\
+                 g 1, GPU-2, NVIDIA H200, 143771, 1551, 141606, 0x0, Enabled\ne 0\na GPU-1, 426, 1542, python3\n\
+                 a GPU-2, 430, 1542, python3\nd 0\ns 77 (Xorg) S 1 1 1 0 1 0 0 0 0 0 5 0 0 0 20 0 1 0 50 100 256\n. {number}\n"
+            )
+        };
+        let details = "i 2\nt # gpu pid type sm mem fb command\nt 0 426 C 91 30 1542 python3\nt 0 77 G - - 624 Xorg\n\
+                       v GPU 1: NVIDIA H200 (UUID: GPU-2)\nv   MIG 3g.71gb     Device  0: (UUID: MIG-7)\n\
+                       w |  1    2   0   0  |   142MiB / 72448MiB    | 56 |\n; 2\n";
+        let frames = frames(&(facts + &round(1) + details + &round(3)));
+        let [before, after] = &frames[..] else {
+            panic!("{}", frames.len());
+        };
+        let cuda = before
+            .driver
+            .as_ref()
+            .and_then(|driver| driver.cuda.value());
+        assert_eq!(cuda.map(String::as_str), Some("13.0"));
+        assert_eq!(before.gpus[0].processes.value().map(Vec::len), Some(1));
+        assert!(before.gpus[1].mig.is_empty());
+        let [python, xorg] = &after.gpus[0].processes.value().expect("a list")[..] else {
+            panic!("{:?}", after.gpus[0].processes);
+        };
+        assert_eq!(
+            (python.sm.get(), python.memory_bandwidth.get()),
+            (Some(Percent(91.0)), Some(Percent(30.0)))
+        );
+        assert_eq!(
+            (xorg.kind, xorg.vram.get()),
+            (ContextKind::Graphics, Some(Bytes::mib(624)))
+        );
+        let known = after.process(xorg.key()).expect("it is known");
+        assert_eq!((known.name.as_str(), known.key.start.0), ("Xorg", 50));
+        let unread = after.pools.as_ref().map(|pools| pools.unread.len());
+        assert_eq!(unread, Some(2), "who only draws has no allocator");
+        assert_eq!(after.gpus[0].utilization_at, Some(Mono(1_001_000)));
+        let [instance] = &after.gpus[1].mig[..] else {
+            panic!("{:?}", after.gpus[1].mig);
+        };
+        assert_eq!(
+            (&*instance.uuid.0, instance.memory.used.get()),
+            ("MIG-7", Some(Bytes::mib(142)))
+        );
+        let inside = &after.gpus[1].processes.value().expect("a list")[0];
+        assert_eq!(
+            inside.sm.why().map(ToString::to_string).as_deref(),
+            Some("MIG is on: nvidia-smi tells no shares of its instances")
+        );
+    }
+
+    #[test]
+    fn in_a_container_no_pid_of_the_driver_is_taken_for_one_there() {
+        let told = FACTS.replace("4026531836", "4026532541")
+            + "b 1\nu 1.0 1\ng 0, GPU-1, H200, 1, 1, 0, 0x0\ne 0\na GPU-1, 1, 1, x\nd 0\n\
+               s 1 (init) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1 1\n. 1\n";
+        let frame = frames(&told).pop().expect("a frame");
+        let listed = frame.gpus[0].processes.value().expect("a list");
+        assert_eq!(listed[0].process, None);
+        assert!(
+            frame
+                .processes
+                .is_some_and(|processes| processes.list.is_empty())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_of_a_round_makes_it_panic(lines: Vec<(prop::sample::Index, String)>) {
+            let mut told = FACTS.to_owned() + "b 1\ni 1\n";
+            for (kind, line) in lines {
+                let kind = char::from(*kind.get(b"umclgeadsptvw"));
+                told += &format!("{kind} {}\n", line.replace('\n', " "));
+            }
+            frames(&(told + "; 1\n. 1\n"));
+        }
+    }
+}

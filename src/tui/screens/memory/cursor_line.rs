@@ -1,0 +1,30 @@
+//! What the cell under the cursor holds, in a line.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::Shown;
+use super::analysed_map::Read;
+use crate::tui::theme::Role;
+use crate::tui::widgets::cells::put_line;
+use crate::tui::widgets::segment_map::{Cursor, SegmentLayout};
+
+impl Shown<'_> {
+    /// What the cell under the cursor holds.
+    pub(super) fn under(
+        &self,
+        read: &Read,
+        layout: &SegmentLayout,
+        cursor: Cursor,
+        area: Rect,
+        buffer: &mut Buffer,
+    ) {
+        let Some(under) = layout.under(&read.map, cursor) else {
+            return;
+        };
+        let theme = self.theme;
+        let shown = if area.width >= 96 { 8 } else { 4 };
+        let text = under.words(shown, theme);
+        put_line(buffer, area, &text, Role::Text, theme);
+    }
+}

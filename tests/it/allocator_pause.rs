@@ -1,0 +1,234 @@
+//! `gputop allocator --pause`: a process that never stands still is held, read, and goes on.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use gputop::collect::memory::Memory;
+use gputop::collect::memory::live::Live;
+use gputop::collect::memory::pause::{Hold, HoldError, TO_HOLD};
+use gputop::collect::memory::{Range, view::View};
+use gputop::collect::torch::Attached;
+use gputop::model::units::Pid;
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+
+use crate::fake_machine::{Guarded, wait_until};
+use crate::torch_live::{allocated_bytes, dump_path};
+use crate::torch_target::Target;
+
+const PROC: &str = "/proc";
+
+/// In torch 2.6, from `allocated_bytes` over five arrays to `num_alloc_retries`.
+const TO_RETRIES: u64 = 5 * 96;
+
+/// A process whose statistics change with every instruction, and where: `num_alloc_retries`, to which nothing adds up.
+fn busy() -> (Target, u64) {
+    let mut target = Target::start(&dump_path());
+    let retries = allocated_bytes() + TO_RETRIES;
+    let told = Attached::open(Path::new(PROC), target.pid())
+        .unwrap()
+        .stats()
+        .unwrap();
+    let told = told[0].num_alloc_retries;
+    assert_eq!(i64::try_from(word(target.pid(), retries)), Ok(told));
+    target.count(retries);
+    (target, retries)
+}
+
+fn word(pid: Pid, address: u64) -> u64 {
+    let mut bytes = Vec::new();
+    let live = Live::new(Path::new(PROC), pid);
+    live.read(&[Range { address, len: 8 }], &mut bytes).unwrap();
+    View(&bytes).word(0).unwrap()
+}
+
+#[track_caller]
+fn assert_goes_on(pid: Pid, counter: u64) {
+    let then = word(pid, counter);
+    wait_until("the count to go on", || word(pid, counter) > then);
+    for (thread, state) in states(pid) {
+        assert!(!"tT".contains(state), "thread {thread} is {state}");
+    }
+}
+
+/// Of each thread: `t` is stopped by a tracer, `T` by a signal.
+fn states(pid: Pid) -> Vec<(String, char)> {
+    let tasks = std::fs::read_dir(format!("{PROC}/{pid}/task")).unwrap();
+    let states = tasks.filter_map(|task| {
+        let task = task.unwrap();
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let state = status.lines().find_map(|l| l.strip_prefix("State:\t"))?;
+        Some((
+            task.file_name().into_string().unwrap(),
+            state.chars().next()?,
+        ))
+    });
+    states.collect()
+}
+
+fn allocator(pid: Pid, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
+    command
+        .args(["allocator", &pid.to_string()])
+        .args(arguments);
+    command.output().unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_process_that_counts_all_the_time_is_read_exactly_and_goes_on() {
+    let (mut target, counter) = busy();
+    target.threads(100);
+    // Without it there is no moment to be read, unless the one that counts waits for a processor just then.
+    wait_until("a reading that is not one moment", || {
+        json(&allocator(target.pid(), &["--json"]))["devices"][0]["exact"] != true
+    });
+
+    let held = allocator(target.pid(), &["--json", "--pause"]);
+    assert_eq!(held.status.code(), Some(0), "{held:?}");
+    let held = json(&held);
+    assert!(
+        held["devices"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|d| d["exact"] == true)
+    );
+    let pause = &held["pause"];
+    // The main thread, the test harness's, the one that counts, and the hundred.
+    assert_eq!(pause["threads"], 103, "{pause}");
+    assert_eq!(
+        (&pause["times"], &pause["cut_short"]),
+        (&1.into(), &false.into())
+    );
+    assert!(pause["total_us"].as_u64().unwrap() < 150_000, "{pause}");
+    assert_goes_on(target.pid(), counter);
+
+    let text = allocator(target.pid(), &["--pause"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("its 103 threads were held for "), "{text}");
+    assert!(!text.contains("approximate"), "{text}");
+    assert_goes_on(target.pid(), counter);
+}
+
+#[test]
+fn nothing_moves_while_it_is_held_and_the_hold_ends_by_itself() {
+    let (target, counter) = busy();
+    let hold = Hold::new(Path::new(PROC), target.pid()).unwrap();
+    let first = word(target.pid(), counter);
+    assert_eq!(word(target.pid(), counter), first);
+    assert!(states(target.pid()).iter().all(|(_, state)| *state == 't'));
+    // Nobody lets it go.
+    wait_until("the limit", || word(target.pid(), counter) > first);
+    let held = hold.release().unwrap();
+    assert!(held.is_cut_short && held.time >= TO_HOLD, "{held:?}");
+    assert_goes_on(target.pid(), counter);
+}
+
+#[test]
+fn a_reader_that_panics_lets_it_go() {
+    let (target, counter) = busy();
+    let pid = target.pid();
+    let reader = std::thread::spawn(move || {
+        let _hold = Hold::new(Path::new(PROC), pid).unwrap();
+        panic!("on purpose");
+    });
+    assert!(reader.join().is_err());
+    assert_goes_on(pid, counter);
+}
+
+/// The child of the next test: holds a process again and again.
+#[test]
+#[ignore = "the child of a_reader_that_is_killed_lets_it_go"]
+fn child() {
+    let pid = std::env::var("GPUTOP_TEST_HOLD").unwrap().parse().unwrap();
+    loop {
+        let _hold = Hold::new(Path::new(PROC), Pid(pid));
+        std::thread::sleep(TO_HOLD / 2);
+    }
+}
+
+#[test]
+fn a_reader_that_is_killed_lets_it_go() {
+    let (target, counter) = busy();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "pause::child", "--ignored"])
+        .env("GPUTOP_TEST_HOLD", target.pid().to_string())
+        .stdout(Stdio::null())
+        .spawn();
+    let mut child = Guarded(child.unwrap());
+    wait_until("it to be held", || {
+        states(target.pid()).iter().all(|(_, state)| *state == 't')
+    });
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    assert_goes_on(target.pid(), counter);
+}
+
+#[test]
+fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
+    let target = Target::start(&dump_path());
+    let pid = target.pid();
+    let hold = std::thread::spawn(move || {
+        // Attached by this process, for as long as the command takes.
+        let tid = nix::unistd::Pid::from_raw(pid.0.try_into().unwrap());
+        nix::sys::ptrace::seize(tid, nix::sys::ptrace::Options::empty()).unwrap();
+        let output = allocator(pid, &["--pause", "--json"]);
+        let text = allocator(pid, &["--pause"]);
+        (output, text)
+    });
+    let (output, text) = hold.join().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = json(&output);
+    let sentence = format!("not held: PID {} traces it already", std::process::id());
+    let hint = output["pause"]["hint"].as_str().unwrap();
+    assert!(hint.starts_with(&sentence), "{hint}");
+    assert_eq!(output["devices"][0]["exact"], true);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("; read while it ran"), "{text}");
+}
+
+#[test]
+fn one_that_was_stopped_stays_stopped_and_a_signal_on_its_way_arrives() {
+    let target = Target::start(&dump_path());
+    let pid = nix::unistd::Pid::from_raw(target.pid().0.try_into().unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let is_stopped = || states(target.pid()).iter().all(|(_, state)| *state == 'T');
+    wait_until("the stop", is_stopped);
+    let output = allocator(target.pid(), &["--pause", "--json"]);
+    assert_eq!(json(&output)["devices"][0]["exact"], true);
+    wait_until("the stop again", is_stopped);
+    kill(pid, Signal::SIGCONT).unwrap();
+    wait_until("it to go on", || !is_stopped());
+
+    // However the two meet, a signal sent while it is held ends it afterwards.
+    let hold = Hold::new(Path::new(PROC), target.pid()).unwrap();
+    kill(pid, Signal::SIGTERM).unwrap();
+    drop(hold);
+    let started = Instant::now();
+    while !matches!(
+        states_or_none(target.pid()).as_deref(),
+        None | Some([] | [(_, 'Z')])
+    ) {
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "the signal was lost"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn states_or_none(pid: Pid) -> Option<Vec<(String, char)>> {
+    std::fs::metadata(format!("{PROC}/{pid}/task")).ok()?;
+    Some(states(pid))
+}
+
+#[test]
+fn of_a_process_that_is_gone_it_is_said() {
+    let gone = Hold::new(Path::new(PROC), Pid(0x7fff_fff0));
+    assert_eq!(gone.err(), Some(HoldError::Gone));
+}

@@ -1,0 +1,115 @@
+//! A day in which the link to every host is cut once an hour, as each host tells it: a frame each three minutes, the processes
+//! and their pools in it, and each hour one process that the kernel kills for want of memory. Where it is to be, ten minutes follow with
+//! a frame a second, the fastest that a host is watched by itself.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use gputop::model::event::{Event, Exit, Observation, OomVerdict};
+use gputop::model::host::Hello;
+use gputop::model::process::Process;
+use gputop::model::units::{Bytes, Millis};
+use gputop::source::Update;
+
+use crate::fake_hosts;
+use crate::training_day::{self, Day};
+
+/// Frames of an hour, and of the ten minutes behind the day.
+pub const AN_HOUR: u32 = 20;
+pub const TEN_MINUTES: u32 = 600;
+
+/// What hosts write from one cut to the next: of so many hosts that have nothing in common, a list each.
+pub fn links(kinds: usize, hours: usize, with_seconds: bool) -> Vec<Vec<Vec<Vec<u8>>>> {
+    let written = |kind| {
+        let mut telling = Telling::of(kind);
+        let mut links: Vec<_> = (0..hours)
+            .map(|_| fake_hosts::pieces(telling.hour().into_iter()))
+            .collect();
+        if with_seconds {
+            links.push(fake_hosts::pieces(telling.ten_minutes().into_iter()));
+        }
+        links
+    };
+    (0..kinds).map(written).collect()
+}
+
+/// One host.
+pub struct Telling {
+    kind: usize,
+    day: Day,
+    /// Connections so far.
+    count: usize,
+}
+
+impl Telling {
+    pub fn of(kind: usize) -> Self {
+        Self {
+            kind,
+            day: Day::new().with_pools(),
+            count: 0,
+        }
+    }
+
+    /// To the next cut.
+    pub fn hour(&mut self) -> Vec<Update> {
+        let number = u32::try_from(self.count).unwrap() % training_day::PROCESSES;
+        let hello = self.hello();
+        self.day.pace(3_600 / u64::from(AN_HOUR));
+        let mut told = self.told(&hello, AN_HOUR);
+        if let Some(Update::Frame(last)) = told.last() {
+            let killed = last.processes.as_ref().unwrap().list[number as usize].clone();
+            told.push(Update::Event(Event {
+                boot_id: hello.boot_id,
+                agent: hello.agent,
+                time: last.time,
+                mono: last.mono,
+                process: Some(killed.key),
+                observation: Observation::Exit(end(killed)),
+                ..Event::default()
+            }));
+        }
+        told
+    }
+
+    pub fn ten_minutes(&mut self) -> Vec<Update> {
+        let hello = self.hello();
+        self.day.pace(1);
+        self.told(&hello, TEN_MINUTES)
+    }
+
+    fn hello(&mut self) -> Hello {
+        self.count += 1;
+        Hello {
+            agent: format!("{:04x}{:04x}", self.kind, self.count),
+            boot_id: format!("6c1f1c9e-4b0e-4a53-9a5c-8d1d5b0e{:04x}", self.kind),
+            host: format!("train-{:02}", self.kind),
+            ..training_day::hello()
+        }
+    }
+
+    fn told(&mut self, hello: &Hello, frames: u32) -> Vec<Update> {
+        let mut told = vec![Update::Hello(Arc::new(hello.clone()))];
+        told.extend((0..frames).map(|_| Update::Frame(Arc::new(self.day.next().clone()))));
+        told
+    }
+}
+
+/// As the kernel's killer ends a process.
+fn end(last: Process) -> Exit {
+    let line = format!(
+        "Out of memory: Killed process {} ({}) total-vm:98244212kB, anon-rss:61203412kB",
+        last.key.pid, last.name
+    );
+    Exit {
+        status: 137.into(),
+        signal: 9.into(),
+        peak_vram: Bytes::gib(80).into(),
+        noticed_after: Millis(20),
+        oom: Box::new(OomVerdict {
+            killed: true.into(),
+            evidence: Some(line),
+        }),
+        last: Some(Box::new(last)),
+        ..Exit::default()
+    }
+}

@@ -1,0 +1,543 @@
+//! What is noticed from outside when a process or a GPU breaks, as a recording of the real program holds it: real
+//! processes end, a pretended driver reports Xids, and a FIFO stands for the kernel's log.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use gputop::model::event::{Event, Exit, Observation, Xid};
+use gputop::model::units::Pid;
+use gputop::source::wire::Line;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use crate::fake_machine::{
+    Guarded, RealProcess, command, dashboard, is_host, on_gpu, run, wait_until,
+};
+use crate::fake_nvml::FakeNvml;
+use crate::screen_tables::shows;
+
+/// The program's own ticks find nothing in this time.
+const SELDOM: &str = "30s";
+
+/// A pretended kernel log, and a recording that is being made.
+struct Watch {
+    folder: tempfile::TempDir,
+    log: Option<File>,
+    record: Guarded,
+}
+
+/// The same command, with as few open files as most systems grant to who does not ask for more.
+fn with_few_files(command: &Command) -> Command {
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -Hn 8192; ulimit -Sn 1024; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => few.env(name, value),
+            None => few.env_remove(name),
+        };
+    }
+    few
+}
+
+impl Watch {
+    fn start(fake: &FakeNvml, interval: &str, has_log: bool) -> Self {
+        Self::with(fake, interval, has_log, |_| {})
+    }
+
+    fn with(
+        fake: &FakeNvml,
+        interval: &str,
+        has_log: bool,
+        adjust: impl FnOnce(&mut Command),
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let log = has_log.then(|| kernel_log(folder.path()));
+        let mut record = command(fake, ["record", "-i", interval, "-o"]);
+        record
+            .arg(folder.path().join("run.gpt.zst"))
+            .env("GPUTOP_KERNEL_LOG", folder.path().join("kmsg"))
+            .stderr(Stdio::null());
+        adjust(&mut record);
+        let record = Guarded(record.spawn().unwrap());
+        Self {
+            record,
+            folder,
+            log,
+        }
+    }
+
+    fn recorder(&mut self) -> &mut std::process::Child {
+        &mut self.record.0
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.log.as_mut().unwrap(), "4,1,1,-;{line}").unwrap();
+    }
+
+    /// What was recorded so far, line by line.
+    fn lines(&self) -> Vec<Line> {
+        let bytes = fs::read(self.folder.path().join("run.gpt.zst")).unwrap_or_default();
+        let mut text = Vec::new();
+        if let Ok(mut decoder) = zstd::stream::read::Decoder::new(&bytes[..]) {
+            let _ = decoder.read_to_end(&mut text);
+        }
+        let whole = text.iter().rposition(|b| *b == b'\n').unwrap_or(0);
+        let lines = text[..whole].split(|b| *b == b'\n');
+        lines
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    fn events(&self) -> Vec<Event> {
+        self.lines().into_iter().filter_map(|l| l.event).collect()
+    }
+
+    fn exits(&self) -> Vec<(Event, Exit)> {
+        let exit = |event: Event| match event.observation.clone() {
+            Observation::Exit(exit) => Some((event, exit)),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(exit).collect()
+    }
+
+    fn xids(&self) -> Vec<(Event, Xid)> {
+        let xid = |event: Event| match event.observation.clone() {
+            Observation::Xid(xid) => Some((event, xid)),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(xid).collect()
+    }
+
+    #[track_caller]
+    fn wait_frame(&self, what: &str, wanted: impl Fn(&gputop::model::frame::Frame) -> bool) {
+        wait_until(what, || {
+            let mut frames = self.lines().into_iter().filter_map(|line| line.frame);
+            frames.any(|frame| wanted(&frame))
+        });
+    }
+
+    /// Until the process's name and start are known.
+    #[track_caller]
+    fn wait_process(&self, process: &RealProcess) {
+        self.wait_frame("the process in a frame", |frame| {
+            let list = frame.processes.iter().flat_map(|p| p.list.iter());
+            list.clone().any(|p| p.key.pid == Pid(process.pid()))
+        });
+    }
+}
+
+/// A FIFO, and both of its ends, so that it is there before its reader and after it.
+fn kernel_log(folder: &Path) -> File {
+    let path: PathBuf = folder.join("kmsg");
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    File::options().read(true).write(true).open(path).unwrap()
+}
+
+fn now_millis() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+fn end(process: &RealProcess, signal: Signal) {
+    kill(
+        nix::unistd::Pid::from_raw(process.pid().cast_signed()),
+        signal,
+    )
+    .unwrap();
+}
+
+#[test]
+fn an_end_is_told_between_two_ticks_with_signal_gpus_and_peak() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\n{}",
+        on_gpu(0, &process, "used = \"2 GiB\"")
+    ));
+    // The first frame is there at once, and the second after half a minute.
+    let watch = Watch::start(&fake, SELDOM, false);
+    watch.wait_process(&process);
+    let before = now_millis();
+    end(&process, Signal::SIGKILL);
+    wait_until("the end", || !watch.exits().is_empty());
+    let (event, exit) = watch.exits().remove(0);
+    let took = event.time.0 - before;
+    // A hundred milliseconds, and what a busy machine adds; a tick would be seconds.
+    assert!((0..5_000).contains(&took), "{took} ms");
+    assert!(exit.noticed_after.0 < 5_000, "{exit:?}");
+    assert_eq!(event.process.map(|key| key.pid), Some(Pid(process.pid())));
+    assert_eq!((exit.status.get(), exit.signal.get()), (Some(137), Some(9)));
+    assert_eq!(exit.oom.killed.get(), Some(false), "{exit:?}");
+    let name = exit.last.as_ref().unwrap().command.value().cloned();
+    assert_eq!(name.as_deref(), Some("train.py"));
+    assert_eq!(exit.gpus.len(), 1);
+    assert!(exit.peak_vram.get().is_some());
+}
+
+#[test]
+fn an_end_that_both_pidfd_and_process_table_see_is_one_event() {
+    if !is_host() {
+        return;
+    }
+    let mut processes = [RealProcess::start("a.py"), RealProcess::start("b.py")];
+    let listed = |process: &RealProcess| on_gpu(0, process, "used = \"2 GiB\"");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\n{}{}",
+        listed(&processes[0]),
+        listed(&processes[1])
+    ));
+    let watch = Watch::start(&fake, "200ms", false);
+    processes
+        .iter()
+        .for_each(|process| watch.wait_process(process));
+    processes[0].finish();
+    // The driver drops the second before it ends, as it does with a dying process.
+    fake.replace("[[gpu]]\n");
+    let is_gone = |frame: &gputop::model::frame::Frame| {
+        let is_some =
+            |gpu: &gputop::model::gpu::Gpu| gpu.processes.value().is_some_and(Vec::is_empty);
+        frame.gpus.iter().all(is_some)
+    };
+    watch.wait_frame("a GPU without processes", is_gone);
+    processes[1].finish();
+    wait_until("both ends", || watch.exits().len() >= 2);
+    // The process table reads again every two seconds.
+    let frames = watch.lines().iter().filter(|l| l.frame.is_some()).count();
+    wait_until("three seconds of frames", || {
+        watch.lines().iter().filter(|l| l.frame.is_some()).count() > frames + 15
+    });
+    let exits = watch.exits();
+    let seen: Vec<_> = exits
+        .iter()
+        .map(|(event, exit)| {
+            (
+                event.process.unwrap().pid.0,
+                exit.status.get(),
+                exit.last.is_some(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (processes[0].pid(), Some(0), true),
+            (processes[1].pid(), Some(0), true)
+        ]
+    );
+}
+
+#[test]
+fn the_oom_killers_victim_is_told_as_such_on_the_screen_too() {
+    if !is_host() {
+        return;
+    }
+    let processes = [
+        RealProcess::start("train.py"),
+        RealProcess::start("eval.py"),
+    ];
+    let listed = |process: &RealProcess| on_gpu(0, process, "used = \"2 GiB\"");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\n{}{}",
+        listed(&processes[0]),
+        listed(&processes[1])
+    ));
+    let mut watch = Watch::start(&fake, SELDOM, true);
+    let folder = tempfile::tempdir().unwrap();
+    let mut shown_log = kernel_log(folder.path());
+    let terminal = dashboard(&fake)
+        .env("GPUTOP_KERNEL_LOG", folder.path().join("kmsg"))
+        .size(40, 160)
+        .start();
+    for process in &processes {
+        watch.wait_process(process);
+        terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
+    }
+    let line = format!(
+        "Memory cgroup out of memory: Killed process {} (cat) total-vm:9kB, anon-rss:5kB",
+        processes[0].pid()
+    );
+    watch.say(&line);
+    writeln!(shown_log, "3,1,1,-;{line}").unwrap();
+    processes
+        .iter()
+        .for_each(|process| end(process, Signal::SIGKILL));
+    wait_until("both ends", || watch.exits().len() == 2);
+    for (event, exit) in watch.exits() {
+        let is_victim = event.process.unwrap().pid.0 == processes[0].pid();
+        assert_eq!(exit.oom.killed.get(), Some(is_victim), "{exit:?}");
+        assert_eq!(exit.oom.evidence, is_victim.then(|| line.clone()));
+    }
+    terminal.wait_text(" OOM killer: train.py");
+    terminal.wait_text(" signal 9: eval.py");
+    terminal.send("G\r");
+    terminal.wait_text("Its end");
+    terminal.wait_text(", exit 137, ");
+}
+
+/// Processes that end with their input, each with a log of its own, all children of one shell.
+struct Crowd {
+    shell: Guarded,
+    folder: tempfile::TempDir,
+    pids: Vec<u32>,
+}
+
+impl Crowd {
+    fn start(count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // A shell gives what runs behind it no input, unless by another descriptor.
+        let script = "exec 3<&0; cd \"$2\"; i=0; while [ $i -lt $1 ]; do cat <&3 > $i.log 2>&1 & echo $!; \
+                      i=$((i+1)); done; exec > /dev/null; wait";
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script, "crowd", &count.to_string()])
+            .arg(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut shell = Guarded(command.spawn().unwrap());
+        let lines = BufReader::new(shell.0.stdout.take().unwrap()).lines();
+        let pids = lines.take(count).map(|line| line.unwrap().parse().unwrap());
+        Self {
+            pids: pids.collect(),
+            shell,
+            folder,
+        }
+    }
+
+    /// Each writes an error that names it.
+    fn fail(&self) {
+        for (i, pid) in self.pids.iter().enumerate() {
+            let log = self.folder.path().join(format!("{i}.log"));
+            let mut log = File::options().append(true).open(log).unwrap();
+            writeln!(log, "CUDA error: of process {pid};").unwrap();
+        }
+    }
+
+    fn finish(&mut self) {
+        drop(self.shell.0.stdin.take());
+    }
+}
+
+#[test]
+fn a_thousand_processes_with_logs_that_end_at_once_are_each_told_once_and_as_themselves() {
+    if !is_host() {
+        return;
+    }
+    const COUNT: usize = 1_000;
+    let mut crowd = Crowd::start(COUNT);
+    let listed = crowd
+        .pids
+        .iter()
+        .map(|pid| format!("[[process]]\npid = {pid}\n"));
+    let fake = FakeNvml::new(&format!("[[gpu]]\n{}", listed.collect::<String>()));
+    let mut watch = Watch::with(&fake, "3s", false, |record| {
+        let mut few = with_few_files(record);
+        few.stdin(Stdio::null()).stderr(Stdio::null());
+        *record = few;
+    });
+    watch.wait_frame("all of them", |frame| {
+        frame
+            .processes
+            .as_ref()
+            .is_some_and(|all| all.list.len() == COUNT)
+    });
+    let excerpts = |watch: &Watch| {
+        let events = watch.events().into_iter();
+        let excerpts = events.filter_map(|event| match event.observation {
+            Observation::Log(excerpt) => Some((event.process, excerpt.text)),
+            _ => None,
+        });
+        excerpts.collect::<Vec<_>>()
+    };
+    // What was written before a log is followed is not told.
+    wait_until("the errors of many", || {
+        crowd.fail();
+        let whose: BTreeSet<_> = excerpts(&watch)
+            .into_iter()
+            .filter_map(|(key, _)| key)
+            .collect();
+        whose.len() >= 250
+    });
+    crowd.finish();
+    wait_until("all ends", || watch.exits().len() >= COUNT);
+    let mut ended: Vec<u32> = watch
+        .exits()
+        .iter()
+        .map(|(event, _)| event.process.unwrap().pid.0)
+        .collect();
+    ended.sort_unstable();
+    crowd.pids.sort_unstable();
+    assert_eq!(ended, crowd.pids);
+    for (key, text) in excerpts(&watch) {
+        let own = format!("of process {};", key.expect("its writer").pid);
+        assert!(
+            text.lines().all(|line| line.ends_with(&own)),
+            "{own}: {text}"
+        );
+    }
+    // It is still there, and has room for more.
+    let recorder = watch.recorder();
+    assert!(recorder.try_wait().unwrap().is_none());
+}
+
+/// Two GPUs, and Xids of the driver's.
+fn scenario(process: &RealProcess, events: &[(usize, u32)]) -> String {
+    let event = |(gpu, number): &(usize, u32)| {
+        format!("[[event]]\ngpu = {gpu}\nkind = \"xid\"\ndata = {number}\n")
+    };
+    let events: String = events.iter().map(event).collect();
+    format!(
+        "[[gpu]]\n[[gpu]]\n{}{events}",
+        on_gpu(1, process, "used = \"2 GiB\"")
+    )
+}
+
+fn knows_boards(frame: &gputop::model::frame::Frame) -> bool {
+    let known = frame
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.board.pci_bus.value().is_some());
+    known.count() == 2
+}
+
+#[test]
+fn an_xid_of_driver_and_log_is_one_event_with_text_process_and_gpu() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::new(&scenario(&process, &[]));
+    let mut watch = Watch::start(&fake, "200ms", true);
+    watch.wait_frame("both boards", knows_boards);
+    watch.wait_process(&process);
+    let mut buses = Vec::new();
+    let mut uuids = Vec::new();
+    watch.wait_frame("both boards", knows_boards);
+    for frame in watch.lines().into_iter().filter_map(|line| line.frame) {
+        if knows_boards(&frame) {
+            buses = frame
+                .gpus
+                .iter()
+                .map(|g| g.board.pci_bus.value().unwrap().clone())
+                .collect();
+            uuids = frame.gpus.iter().map(|g| g.uuid.clone()).collect();
+        }
+    }
+    let pid = process.pid();
+    let line = |gpu: usize, number: u32| {
+        format!(
+            "NVRM: Xid (PCI:{}): {number}, pid={pid}, name=cat, MMU Fault",
+            buses[gpu]
+        )
+    };
+    // The log first, the driver first, and each alone.
+    watch.say(&line(1, 31));
+    wait_until("the log's Xid", || watch.xids().len() == 1);
+    fake.replace(&scenario(&process, &[(1, 31), (0, 79)]));
+    watch.say(&line(0, 79));
+    watch.say(&line(0, 43));
+    fake.replace(&scenario(&process, &[(1, 31), (0, 79), (1, 48)]));
+    wait_until("the driver's Xid without a line", || {
+        watch.xids().iter().any(|(_, xid)| xid.number == 48)
+    });
+    let mut xids = watch.xids();
+    xids.sort_by_key(|(_, xid)| xid.number);
+    let numbers: Vec<u64> = xids.iter().map(|(_, xid)| xid.number).collect();
+    assert_eq!(numbers, [31, 43, 48, 79]);
+    for (event, xid) in &xids {
+        let gpu = usize::from(xid.number == 31 || xid.number == 48);
+        assert_eq!(event.gpu.as_ref(), Some(&uuids[gpu]), "{xid:?}");
+        if xid.number == 48 {
+            assert!(xid.text.why().is_some() && xid.pid.why().is_some());
+            continue;
+        }
+        let number = u32::try_from(xid.number).unwrap();
+        assert_eq!(xid.text.value(), Some(&line(gpu, number)));
+        assert_eq!(xid.pid.get(), Some(Pid(pid)));
+        assert_eq!(event.process.map(|key| key.pid), Some(Pid(pid)));
+    }
+}
+
+#[test]
+fn without_the_log_the_driver_still_tells_at_once_also_after_it_was_reloaded() {
+    let process = RealProcess::start("train.py");
+    let fake = FakeNvml::new(&scenario(&process, &[]));
+    let watch = Watch::start(&fake, "200ms", false);
+    watch.wait_frame("both boards", knows_boards);
+    let reloaded = |events: &[(usize, u32)]| {
+        format!("[driver]\ngeneration = 2\n{}", scenario(&process, events))
+    };
+    fake.replace(&reloaded(&[]));
+    wait_until("a GPU that is lost", || {
+        let is_health = |event: &Event| matches!(event.observation, Observation::Health(_));
+        watch
+            .events()
+            .iter()
+            .filter(|event| is_health(event))
+            .count()
+            >= 4
+    });
+    fake.replace(&reloaded(&[(1, 79)]));
+    wait_until("the Xid", || !watch.xids().is_empty());
+    let xids = watch.xids();
+    assert_eq!((xids.len(), xids[0].1.number), (1, 79));
+    let why = xids[0].1.text.why().unwrap().to_string();
+    assert!(why.contains("as in most containers"), "{why}");
+}
+
+#[test]
+fn doctor_says_what_is_noticed_here_and_what_would_help() {
+    let fake = FakeNvml::h200s(2, "");
+    let mut doctor = command(&fake, ["doctor", "--json"]);
+    doctor.env("GPUTOP_KERNEL_LOG", "/nonexistent");
+    let out = doctor.output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let check = |name: &str| {
+        let checks = json["checks"].as_array().unwrap();
+        checks
+            .iter()
+            .find(|check| check["name"] == name)
+            .unwrap()
+            .clone()
+    };
+    let ends = check("ends of processes");
+    assert_eq!(ends["works"], true, "{ends}");
+    assert_eq!(
+        check("Xid events")["found"],
+        "the driver reports those of 2 of 2 GPUs"
+    );
+    let log = check("kernel log");
+    assert_eq!(log["works"], false);
+    assert_eq!(
+        log["found"],
+        "there is no /nonexistent here, as in most containers"
+    );
+    assert!(!log["fix"].as_array().unwrap().is_empty());
+    assert!(check("out-of-memory killer")["found"].is_string());
+    assert!(check("allocators of processes")["found"].is_string());
+    let kept = check("incidents");
+    assert_eq!(kept["works"], true, "{kept}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut doctor = command(&fake, ["doctor"]);
+    doctor
+        .env("XDG_STATE_HOME", file.path())
+        .env("XDG_CACHE_HOME", file.path());
+    let out = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+    assert!(out.contains("NO   hook for Python "), "{out}");
+    let doctor = command(&fake, ["doctor"])
+        .env("PATH", "/nonexistent")
+        .output();
+    let out = String::from_utf8(doctor.unwrap().stdout).unwrap();
+    assert!(out.contains("NO   far hosts "), "{out}");
+    let without = FakeNvml::new("[driver]\ninit = \"mismatch\"");
+    assert!(run(&without, ["doctor"]).out.contains("NO   Xid events "));
+}

@@ -1,0 +1,497 @@
+//! The past in charts: a day of it in bounded memory, scrolled to and back, live and in a recording.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::KeyCode;
+use gputop::model::event::{Event, Exit, Observation};
+use gputop::model::frame::Frame;
+use gputop::model::history::{DAY, GpuMetric, History, SeriesKey};
+use gputop::model::units::{Bytes, Millis, Mono, Percent, UnixMillis};
+use gputop::source::record::Recorder;
+use gputop::source::replay::{Options, Recording as File, play};
+use gputop::source::stream::Source;
+use gputop::source::{Play, Position, Request, Update};
+use gputop::tui::app::{App, Recording};
+
+use crate::many_processes::{Desk, Member, frame};
+use crate::terminal::Launch;
+use crate::training_day::{self, Day};
+
+const MAX_BYTES: usize = 40 << 20;
+
+/// As long as a day, though with a frame each ten seconds up to the last ten minutes: every bucket is filled.
+#[test]
+fn a_day_of_eight_gpus_and_64_processes_with_their_pools_fits() {
+    let mut day = Day::new().with_pools();
+    let mut history = History::default();
+    day.step = 10;
+    (0..8_640).for_each(|_| history.push(day.next()));
+    day.step = 1;
+    (0..600).for_each(|_| history.push(day.next()));
+    let bytes = history.bytes();
+    eprint_mib("a day", bytes);
+    assert!(bytes <= MAX_BYTES, "{bytes}");
+    // It is all there: the chart of a day has no hole.
+    let now = day.next().mono;
+    let gpu = day.next().gpus[7].uuid.clone();
+    let series = history
+        .series(&SeriesKey::Gpu(gpu, GpuMetric::Power))
+        .unwrap();
+    let window = series.window(now, Millis(DAY.0 - 600_000), 400);
+    assert_eq!(window.iter().position(Option::is_none), None);
+}
+
+/// For who runs it with `--nocapture`.
+#[allow(clippy::print_stderr)]
+fn eprint_mib(what: &str, bytes: usize) {
+    eprintln!("{what}: {:.1} MiB", bytes as f64 / f64::from(1 << 20));
+}
+
+/// A machine at second `at` since it was first watched; its SM share says when.
+fn second(at: u64) -> Frame {
+    let mut frame = frame(1, &[]);
+    frame.seq = at;
+    frame.mono = Mono(1_000_000 + at * 1_000);
+    frame.time = UnixMillis(1_700_000_000_000 + at as i64 * 1_000);
+    frame.gpus[0].at = frame.mono;
+    frame.gpus[0].sm = Percent((at / 60 % 100) as f64).into();
+    if let Some(processes) = &mut frame.processes {
+        processes.at = frame.mono;
+    }
+    frame
+}
+
+fn watched(seconds: u64) -> Desk {
+    let mut desk = Desk::new(1, &[] as &[Member]);
+    for at in 0..seconds {
+        desk.update(Update::Frame(Arc::new(second(at))));
+    }
+    desk
+}
+
+/// The lines of the charts, without what stands above them.
+fn charts(desk: &Desk) -> String {
+    charts_in(desk, 40)
+}
+
+fn charts_in(desk: &Desk, height: u16) -> String {
+    let text = desk.text(120, height);
+    let from = text
+        .find("GPU 0 VRAM used")
+        .unwrap_or_else(|| panic!("{text}"));
+    // The footer says other things.
+    text[from..]
+        .lines()
+        .take(14)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+#[test]
+fn scrolled_back_charts_stand_still_and_say_so_until_0() {
+    let mut desk = watched(7_200);
+    assert!(charts(&desk).contains("now"));
+    // An hour, and back by half of one.
+    desk.send("{{((");
+    let text = desk.text(120, 40);
+    let header = text.lines().next().unwrap();
+    // 7,199 seconds after 22:13:20, less 30 minutes.
+    assert!(header.contains("charts end 23:43, 30m ago"), "{text}");
+    assert!(header.contains("live 1s"), "{text}");
+    let before = charts(&desk);
+    for words in ["22:43", "23:13", "23:43, 30m ago"] {
+        assert!(before.contains(words), "{before}");
+    }
+    assert!(!before.contains("now"), "{before}");
+    for at in 7_200..7_320 {
+        desk.update(Update::Frame(Arc::new(second(at))));
+    }
+    let after = charts(&desk);
+    assert_eq!(after, before.replace("30m ago", "32m ago"));
+    // The table goes on.
+    assert!(desk.text(120, 40).contains("00:15:19"));
+    desk.send("0");
+    let text = desk.text(120, 40);
+    assert!(
+        !text.contains("charts end") && charts(&desk).contains("now"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_charts_are_scrolled_no_further_than_what_is_known() {
+    let mut desk = watched(1_200);
+    for _ in 0..20 {
+        desk.send("(");
+    }
+    let text = desk.text(120, 40);
+    // The chart begins where the history does.
+    assert!(text.contains("charts end 22:23:20, 9m59 ago"), "{text}");
+    assert!(text.contains("nothing is known before 22:13:20"), "{text}");
+    // Forward again, to now.
+    for _ in 0..4 {
+        desk.send(")");
+    }
+    let text = desk.text(120, 40);
+    assert!(
+        !text.contains("charts end") && !text.contains("nothing is"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_held_display_scrolls_too_and_0_lets_both_go() {
+    let mut desk = watched(3_600);
+    desk.send("p(");
+    let held = charts(&desk);
+    assert!(held.contains("ago"), "{held}");
+    (3_600..3_700).for_each(|at| desk.update(Update::Frame(Arc::new(second(at)))));
+    assert_eq!(charts(&desk), held);
+    desk.send("0");
+    let text = desk.text(120, 40);
+    assert!(
+        text.contains("live 1s") && !text.contains("charts end"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_wheel_over_a_chart_scrolls_in_time_and_elsewhere_moves_the_cursor() {
+    use crossterm::event::{KeyModifiers, MouseEvent, MouseEventKind};
+    let mut desk = watched(3_600);
+    let area = ratatui::layout::Rect::new(0, 0, 120, 40);
+    let mut wheel = |kind, row| {
+        let event = MouseEvent {
+            kind,
+            column: 30,
+            row,
+            modifiers: KeyModifiers::NONE,
+        };
+        desk.view.mouse(event, area, &mut desk.app);
+        desk.app.stretch.end()
+    };
+    let now = 1_000_000 + 3_599_000;
+    assert_eq!(wheel(MouseEventKind::ScrollUp, 3), None);
+    let back = Some(Mono(now - 150_000));
+    assert_eq!(wheel(MouseEventKind::ScrollUp, 34), back);
+    assert_eq!(wheel(MouseEventKind::ScrollUp, 3), back);
+    assert_eq!(wheel(MouseEventKind::ScrollDown, 34), None);
+}
+
+#[test]
+fn an_exit_is_marked_on_the_axis_and_rows_of_the_ended_are_kept_by_their_worth() {
+    let mut desk = watched(3_000);
+    let end = |pid: u32, at: u64, peak| {
+        Update::Event(Event {
+            mono: Mono(1_000_000 + at * 1_000),
+            process: Some(gputop::model::process::ProcessKey {
+                pid: gputop::model::units::Pid(pid),
+                ..Default::default()
+            }),
+            observation: Observation::Exit(Exit {
+                gpus: vec![desk.app.frame.gpus[0].uuid.clone()],
+                peak_vram: Bytes::gib(peak).into(),
+                ..Exit::default()
+            }),
+            ..Event::default()
+        })
+    };
+    let ends: Vec<_> = [(1, 10, 80)]
+        .into_iter()
+        .chain((2..400).map(|i| (i, u64::from(i) * 7, 1)))
+        .map(|(pid, at, peak)| end(pid, at, peak))
+        .collect();
+    ends.into_iter().for_each(|end| desk.update(end));
+    let has = |desk: &Desk, pid| desk.app.ended.iter().any(|e| e.key.pid.0 == pid);
+    assert!(has(&desk, 1) && has(&desk, 399) && !has(&desk, 5));
+    assert_eq!(desk.app.ended.len(), 100);
+    let axis = |desk: &Desk| {
+        // There are a hundred rows above.
+        let text = charts_in(desk, 150);
+        text.lines()
+            .find(|line| line.contains("now"))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(axis(&desk).contains("eee"), "{}", axis(&desk));
+    // A day later they are gone.
+    let late = end_of_late(86_400 + 3_000);
+    desk.update(late);
+    assert_eq!(desk.app.ended.len(), 1);
+}
+
+#[test]
+fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
+    use gputop::model::pool::{Pool, Pools, Sampled};
+    use gputop::model::process::ProcessKey;
+    use gputop::model::units::Pid;
+    let process = ProcessKey {
+        pid: Pid(418),
+        ..ProcessKey::default()
+    };
+    let mut desk = watched(10);
+    for at in 10..300 {
+        let mut frame = second(at);
+        let mut pool = Pool {
+            process,
+            ..Pool::default()
+        };
+        pool.stats.allocated = Sampled::new(Bytes::gib(40));
+        pool.stats.reserved = Sampled::new(Bytes::gib(70));
+        pool.stats.num_ooms = u64::from(at > 200);
+        frame.pools = Some(Pools {
+            at: frame.mono,
+            list: vec![pool].into(),
+            ..Pools::default()
+        });
+        desk.update(Update::Frame(Arc::new(frame)));
+    }
+    let gpus = vec![desk.app.frame.gpus[0].uuid.clone()];
+    desk.update(Update::Event(Event {
+        mono: Mono(1_000_000 + 299_500),
+        process: Some(process),
+        observation: Observation::Exit(Exit {
+            gpus,
+            peak_vram: Bytes::gib(71).into(),
+            ..Exit::default()
+        }),
+        ..Event::default()
+    }));
+    for at in 300..3_000 {
+        desk.update(Update::Frame(Arc::new(second(at))));
+    }
+    // The charts of now have nothing of it.
+    desk.send("\tM");
+    let text = desk.text(120, 40);
+    for words in [
+        "the process has ended",
+        "10m to 22:18:19, 44m ago",
+        "idle",
+        "x-",
+        "22:18:19-e",
+    ] {
+        let text = text.replace('─', "-");
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    // Scrolled from there and not from now.
+    desk.send("(");
+    let text = desk.text(120, 40);
+    assert!(text.contains("nothing is known before 22:13:20"), "{text}");
+    assert_eq!(desk.app.stretch.end(), None);
+    desk.send("}}(");
+    assert_eq!(desk.app.stretch.end(), Some(Mono(1_000_000 + 284_500)));
+    desk.send("0");
+    assert!(desk.text(120, 40).contains("22:18:19, 44m ago"));
+}
+
+fn end_of_late(at: u64) -> Update {
+    Update::Event(Event {
+        mono: Mono(1_000_000 + at * 1_000),
+        process: Some(gputop::model::process::ProcessKey::default()),
+        observation: Observation::Exit(Exit::default()),
+        ..Event::default()
+    })
+}
+
+/// Three hours, a frame each five seconds.
+fn recording() -> File {
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
+    for at in (0..10_800).step_by(5) {
+        let mut frame = second(at);
+        frame.interval = Millis(5_000);
+        recorder.frame(&frame).unwrap();
+    }
+    File::from_bytes(recorder.finish().unwrap().into()).unwrap()
+}
+
+/// A recording as the dashboard plays it, without a terminal.
+struct Played {
+    source: Source,
+    runtime: tokio::runtime::Runtime,
+    desk: Desk,
+}
+
+impl Played {
+    fn new(file: File) -> Self {
+        let (start, end) = file.span();
+        let position = Position {
+            start,
+            end,
+            paused: true,
+            ..Position::default()
+        };
+        let mut desk = Desk::new(1, &[] as &[Member]);
+        desk.app.recording = Some(Recording {
+            name: "x".into(),
+            reason: None,
+            position,
+        });
+        let options = Options {
+            paused: true,
+            ..Options::default()
+        };
+        let builder = &mut tokio::runtime::Builder::new_current_thread();
+        let mut played = Self {
+            source: play(file, options),
+            runtime: builder.enable_time().build().unwrap(),
+            desk,
+        };
+        played.wait("the start", |app| app.frame.mono == start);
+        played
+    }
+
+    #[track_caller]
+    fn wait(&mut self, what: &str, wanted: impl Fn(&App) -> bool) {
+        while !wanted(&self.desk.app) {
+            let source = &mut self.source;
+            let next = async { tokio::time::timeout(Duration::from_secs(20), source.next()).await };
+            let next = self.runtime.block_on(next);
+            let next = next.unwrap_or_else(|_| panic!("waited for {what}"));
+            self.desk.update(next.expect("a stream that goes on"));
+            self.ask();
+        }
+    }
+
+    fn ask(&mut self) {
+        for request in std::mem::take(&mut self.desk.asked) {
+            self.source.send(request);
+        }
+    }
+
+    fn press(&mut self, key: KeyCode) {
+        self.desk.press(key);
+        self.ask();
+    }
+
+    fn send(&mut self, keys: &str) {
+        keys.chars().for_each(|key| self.press(KeyCode::Char(key)));
+    }
+
+    fn go(&mut self, to: Mono) {
+        self.source.send(Request::Play(Play::To(to)));
+        self.wait("the moment", |app| app.frame.mono == to);
+    }
+}
+
+/// Columns of the SM chart of this length that show something, of 60.
+fn filled(app: &App, length: Millis) -> usize {
+    let gpu = SeriesKey::Gpu(app.frame.gpus[0].uuid.clone(), GpuMetric::Sm);
+    let series = app.history.series(&gpu);
+    let spans = series.map(|s| s.window(app.time_axis(None).end, length, 60));
+    spans.map_or(0, |spans| spans.iter().flatten().count())
+}
+
+const HOURS: fn(u64) -> Millis = |hours| Millis(hours * 3_600_000);
+
+#[test]
+fn in_a_recording_more_of_the_past_is_fetched_as_charts_reach_further_back() {
+    let file = recording();
+    let (start, end) = file.span();
+    let mut played = Played::new(file);
+    played.go(end);
+    assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
+    // What no chart shows is not fetched.
+    assert!(filled(&played.desk.app, HOURS(2)) < 40);
+    // Six hours: all there is.
+    played.send("{{{");
+    played.wait("the whole of it", |app| app.stretch.since() == Some(start));
+    assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
+    // What was fetched stays over a jump near by.
+    played.press(KeyCode::Left);
+    let before = Mono(end.0 - 10_000);
+    played.wait("ten seconds before", |app| app.frame.mono == before);
+    assert_eq!(filled(&played.desk.app, HOURS(2)), 60);
+    // And is fetched anew after one to another place.
+    played.go(start);
+    played.go(end);
+    played.wait("the whole again", |app| app.stretch.since() == Some(start));
+    assert_eq!(filled(&played.desk.app, HOURS(3)), 60);
+}
+
+#[test]
+fn in_a_recording_a_seek_begins_where_the_charts_end() {
+    let file = recording();
+    let end = file.span().1;
+    let mut played = Played::new(file);
+    played.go(end);
+    // An hour, back by a half; the recording stands where it stood.
+    played.send("{{((");
+    let text = played.desk.text(120, 40);
+    assert!(text.contains("charts end 00:43, 30m ago"), "{text}");
+    assert!(text.contains("REPLAY x"), "{text}");
+    assert_eq!(played.desk.app.frame.mono, end);
+    let left = Mono(end.0 - 5_400_000);
+    played.wait("what they reach back to", |app| {
+        app.stretch.since() <= Some(left)
+    });
+    assert_eq!(filled(&played.desk.app, HOURS(1)), 60);
+    // 0 brings the charts back and does not go to the start.
+    played.send("0");
+    assert_eq!(played.desk.app.stretch.end(), None);
+    played.send("((");
+    let half = Mono(end.0 - 1_800_000);
+    assert_eq!(played.desk.app.stretch.end(), Some(half));
+    played.press(KeyCode::Right);
+    let there = Mono(half.0 + 10_000);
+    played.wait("ten seconds on from there", |app| app.frame.mono == there);
+    let text = played.desk.text(120, 40);
+    assert!(!text.contains("charts end"), "{text}");
+    // A step holds it there.
+    played.send("(,");
+    let quarter = Mono(there.0 - 900_000);
+    played.wait("where the charts ended", |app| app.frame.mono == quarter);
+    played.send("0");
+    played.wait("the start", |app| app.frame.seq == 0);
+}
+
+/// Seconds into the recording, from the header: `1:58/3:24`.
+fn position(screen: &vt100::Screen) -> i64 {
+    let text = screen.contents();
+    let header = text.lines().next().unwrap_or_default();
+    let word = header
+        .split(' ')
+        .find(|word| word.contains(":") && word.contains('/'));
+    let now = word.and_then(|word| word.split('/').next());
+    let parts = now.and_then(|now| now.split_once(':'));
+    parts.map_or(-1, |(m, s)| {
+        m.parse::<i64>().unwrap_or(0) * 60 + s.parse::<i64>().unwrap_or(0)
+    })
+}
+
+#[test]
+fn charts_are_scrolled_on_a_terminal_and_a_seek_follows_them() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/demo.gpt.zst");
+    let terminal = Launch::gputop()
+        .args(["replay", "--paused", file])
+        .env("TZ", "UTC")
+        .size(60, 120)
+        .start();
+    terminal.wait_text("VRAM used");
+    // At the start there is nothing to scroll to.
+    terminal.send("(");
+    terminal.wait_text("nothing is known before");
+    // Two minutes on, a skip at a time; a chart of one minute, scrolled back by half of it.
+    for _ in 0..12 {
+        let before = position(&terminal.screen());
+        terminal.send("\x1b[C");
+        terminal.wait_for(move |s| position(s) >= before + 9, "ten seconds on");
+    }
+    let there = position(&terminal.screen());
+    terminal.send("}}}}((");
+    terminal.wait_text("charts end");
+    terminal.wait_text(", 30s ago");
+    assert_eq!(position(&terminal.screen()), there, "{}", terminal.text());
+    // The way back is in the footer.
+    assert!(terminal.text().contains(" 0 now  "), "{}", terminal.text());
+    terminal.send("0");
+    let is_back = |screen: &vt100::Screen| !screen.contents().contains("charts end");
+    terminal.wait_for(is_back, "the charts at now");
+    terminal.send("((\x1b[D");
+    let is_there = move |screen: &vt100::Screen| (1..=2).contains(&(there - 39 - position(screen)));
+    terminal.wait_for(is_there, "forty seconds before");
+    assert!(is_back(&terminal.screen()), "{}", terminal.text());
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+    terminal.assert_restored();
+}

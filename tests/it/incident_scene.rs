@@ -1,0 +1,319 @@
+//! What was there around an incident, from a real process whose allocator counts a failed allocation to the store and
+//! the screen.
+
+use std::fmt::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use gputop::collect::torch::Attached;
+use gputop::model::event::{Event, Observation, OomsRose};
+use gputop::model::pool::{FailureMap, PoolMap};
+use gputop::model::scene::Scene;
+use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
+use gputop::model::units::{Bytes, Millis, Mono, Pid};
+use gputop::source::record::Recorder;
+use gputop::source::{Play, Update};
+use gputop::watch::{Found, Watcher};
+use serde_json::Value;
+
+use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
+use crate::fake_nvml::FakeNvml;
+use crate::python;
+use crate::python_target::PythonTarget;
+use crate::recording::{PAUSED, frame, start};
+use crate::terminal::{Launch, Terminal};
+use crate::torch_live::{allocated_bytes, dump_path};
+use crate::torch_target::Target;
+use crate::training_day;
+use crate::training_model::Trainer;
+
+/// In torch 2.6, from `allocated_bytes` over five arrays and `num_alloc_retries` to `num_ooms`.
+const TO_OOMS: u64 = 5 * 96 + 8;
+
+/// A training run that nobody prepared, and another program on its GPU, which is slowed down.
+struct Stage {
+    home: tempfile::TempDir,
+    trainer: Pid,
+    other: RealProcess,
+    fake: FakeNvml,
+}
+
+fn scenario(trainer: Pid, other: &RealProcess, used: &str) -> String {
+    let mut scenario = String::from(
+        "[driver]\nversion = \"580.159.03\"\n[[gpu]]\nsm_clock = 1_755\nthrottle = [\"sw_power_cap\"]\n",
+    );
+    let _ = writeln!(
+        scenario,
+        "[[process]]\npid = {trainer}\ngpu = 0\nused = \"40 GiB\""
+    );
+    scenario + &on_gpu(0, other, &format!("used = \"{used}\""))
+}
+
+impl Stage {
+    fn new(trainer: Pid) -> Self {
+        let other = RealProcess::start("bench.py");
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            trainer,
+            fake: FakeNvml::new(&scenario(trainer, &other, "12 GiB")),
+            other,
+        }
+    }
+
+    fn dashboard(&self) -> Terminal {
+        self.start(dashboard(&self.fake))
+    }
+
+    fn start(&self, launch: Launch) -> Terminal {
+        let launch = launch.env("XDG_STATE_HOME", self.home.path());
+        launch.size(60, 120).start()
+    }
+
+    /// Until its allocator is read.
+    fn wait_read(&self, terminal: &Terminal) {
+        terminal.wait_text("bench.py");
+        terminal.send("jM");
+        terminal.wait_text("memory_allocated()");
+        terminal.send("\x1b");
+        terminal.wait_text("COMMAND");
+    }
+
+    /// An allocation fails and is caught.
+    fn fail(&self, poke: impl FnOnce(u64, u64)) {
+        let proc = std::path::Path::new("/proc");
+        let mut attached = Attached::open(proc, self.trainer).unwrap();
+        let failed = attached.stats().unwrap()[0].num_ooms;
+        let failed = u64::try_from(failed).unwrap() + 1;
+        poke(allocated_bytes() + TO_OOMS, failed);
+    }
+
+    /// What is kept of the only incident.
+    fn kept(&self) -> (String, Scene) {
+        let list: Value = serde_json::from_str(&self.incidents(&["list", "--json"])).unwrap();
+        assert_eq!(list["incidents"].as_array().unwrap().len(), 1, "{list}");
+        let uid = list["incidents"][0]["uid"].as_str().unwrap().to_owned();
+        let kept = self.incidents(&["export", &uid, "--json"]);
+        let kept: Value = serde_json::from_str(&kept).unwrap();
+        let scene = kept["incidents"][0]["scene"].clone();
+        (uid, serde_json::from_value(scene).unwrap())
+    }
+
+    fn incidents(&self, args: &[&str]) -> String {
+        let args = ["incidents"].iter().chain(args);
+        let mut command = command(&self.fake, args);
+        command.env("XDG_STATE_HOME", self.home.path());
+        let out = command.stderr(Stdio::null()).output().unwrap().stdout;
+        String::from_utf8(out).unwrap()
+    }
+}
+
+#[test]
+fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
+    if !is_host() {
+        return;
+    }
+    let mut trainer = Target::start(&dump_path());
+    let stage = Stage::new(trainer.pid());
+    let terminal = stage.dashboard();
+    stage.wait_read(&terminal);
+    stage.fail(|address, value| trainer.poke(address, value));
+    terminal.wait_text("OUT OF MEMORY");
+    terminal.send("d");
+    for shown in [
+        "ON    GPU 0",
+        "slowed by power cap",
+        "ALSO  PID",
+        "MAP   at most",
+        "WITH  ",
+    ] {
+        terminal.wait_text(shown);
+    }
+    let (uid, scene) = stage.kept();
+    let shown = stage.incidents(&["show", &uid]);
+    assert!(shown.contains("bench.py"), "{shown}");
+    assert!(shown.contains("driver 580.159.03"), "{shown}");
+    assert!(shown.contains("torch 2."), "{shown}");
+    let exported = stage.incidents(&["export", &uid]);
+    assert!(exported.contains("### What was there"), "{exported}");
+    assert!(
+        !exported.contains("bench.py"),
+        "it goes to strangers: {exported}"
+    );
+
+    let gpu = &scene.frame.gpus[0];
+    assert_eq!(gpu.sm_clock.get().map(|clock| clock.0), Some(1_755));
+    assert_eq!(gpu.processes.value().map(Vec::len), Some(2));
+    let map = scene.map.expect("a map");
+    assert!(map.lag.0 < 2_000, "{} ms", map.lag.0);
+    let whole = map.whole.as_ref().expect("all of it");
+    let blocks: usize = whole
+        .segments
+        .iter()
+        .map(|segment| segment.blocks.len())
+        .sum();
+    assert_eq!(
+        (whole.segments.len() as u64, blocks as u64),
+        (map.segments, map.blocks)
+    );
+    // The process is not Python, so nobody could read its stack: nothing stands for it.
+    assert!(scene.stacks.is_empty());
+}
+
+#[test]
+fn who_took_the_memory_since_the_last_frame_is_seen() {
+    if !is_host() {
+        return;
+    }
+    let mut trainer = Target::start(&dump_path());
+    let stage = Stage::new(trainer.pid());
+    // Hardly a frame comes between.
+    let launch = Launch::gputop().envs(stage.fake.env());
+    let terminal = stage.start(launch.args(["--interval", "2s"]));
+    stage.wait_read(&terminal);
+    // Right behind one: its header has the time of the frame.
+    let header = |screen: &vt100::Screen| screen.contents().lines().next().map(str::to_owned);
+    let before = terminal.text().lines().next().map(str::to_owned);
+    terminal.wait_for(|screen| header(screen) != before, "the next frame");
+    let grown = scenario(stage.trainer, &stage.other, "95 GiB");
+    stage.fake.replace(&grown);
+    stage.fail(|address, value| trainer.poke(address, value));
+    terminal.wait_text("GPU IN USE ELSEWHERE");
+}
+
+#[test]
+fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
+    let Some(python) = python::all().first().filter(|_| is_host()) else {
+        return;
+    };
+    let mut trainer = PythonTarget::start(python, &dump_path());
+    let stage = Stage::new(trainer.pid());
+    let terminal = stage.dashboard();
+    stage.wait_read(&terminal);
+    stage.fail(|address, value| trainer.poke(address, value));
+    terminal.wait_text("OUT OF MEMORY");
+    terminal.send("d");
+    terminal.wait_text("STACK at most");
+    let (uid, scene) = stage.kept();
+    let [stack] = &scene.stacks[..] else {
+        panic!("{:?}", scene.stacks);
+    };
+    assert_eq!(
+        (stack.process.pid, stack.why),
+        (trainer.pid(), StackWhy::Oom)
+    );
+    assert!(stack.lag.0 <= 1_000, "{:?}", stack.lag);
+    assert!(scene.map.is_some());
+    let shown = stage.incidents(&["show", &uid]);
+    assert!(shown.contains(" step\n"), "{shown}");
+    assert!(shown.contains(" main\n"), "{shown}");
+}
+
+#[test]
+fn one_that_died_of_it_reads_as_oom_has_its_mark_and_its_page_opens_the_incident() {
+    if !is_host() {
+        return;
+    }
+    let mut trainer = Target::start(&dump_path());
+    let stage = Stage::new(trainer.pid());
+    let terminal = stage.dashboard();
+    stage.wait_read(&terminal);
+    stage.fail(|address, value| trainer.poke(address, value));
+    terminal.wait_text("OUT OF MEMORY");
+    trainer.kill();
+    terminal.wait_text(" OOM: ");
+    // The other one is none.
+    terminal.send("/state:oom\r");
+    terminal.wait_for(
+        |screen| !screen.contents().contains("bench.py"),
+        "the other to be filtered out",
+    );
+    terminal.send("G\r");
+    terminal.wait_text("Its incident: Enter or d explains it");
+    let is_marked = |screen: &vt100::Screen| {
+        let shown = screen.contents();
+        let mut axes = shown
+            .lines()
+            .filter(|line| line.contains("\u{2500}\u{2500}"));
+        shown.contains("VRAM on GPU 0") && axes.any(|axis| axis.contains('x'))
+    };
+    terminal.wait_for(is_marked, "the mark of the incident");
+    terminal.send("\r");
+    terminal.wait_text("oom-capacity");
+}
+
+#[test]
+fn a_recording_brings_stack_and_map_back_with_the_failure_they_were_read_for() {
+    let process = training_day::key(0);
+    let moment = |seq: u64| frame(seq).mono;
+    let stack = PythonStack {
+        process,
+        at: Mono(moment(3).0 + 60),
+        why: StackWhy::Oom,
+        lag: Millis(52),
+        threads: vec![StackThread {
+            is_main: true,
+            frames: vec![StackFrame {
+                function: "step".into(),
+                file: "/home/ana/train.py".into(),
+                line: 57,
+            }],
+            ..StackThread::default()
+        }],
+        ..PythonStack::default()
+    };
+    let maximum = PythonStack {
+        at: moment(1),
+        why: StackWhy::NewMaximum,
+        ..stack.clone()
+    };
+    let map = PoolMap {
+        at: Mono(moment(3).0 + 70),
+        ..Trainer::new(0).map(moment(3))
+    };
+    let failed = FailureMap {
+        since: moment(3),
+        map,
+    };
+    let rose = OomsRose {
+        after: 1,
+        since: moment(3),
+        ..OomsRose::default()
+    };
+    let event = Event {
+        mono: Mono(moment(3).0 + 50),
+        process: Some(process),
+        observation: Observation::Ooms(Box::new(rose)),
+        ..Event::default()
+    };
+    let mut recorder = Recorder::new(Vec::new(), &training_day::hello()).unwrap();
+    for seq in 0..6 {
+        recorder.frame(&frame(seq)).unwrap();
+        if seq == 1 {
+            recorder.stack(&maximum).unwrap();
+        }
+        if seq == 3 {
+            recorder.event(&event).unwrap();
+            recorder.stack(&stack).unwrap();
+            recorder.failure_map(&failed).unwrap();
+        }
+    }
+    let mut seen = start(recorder.finish().unwrap(), PAUSED);
+    seen.position(|_| true);
+    seen.ask(Play::Step(5));
+    seen.position(|position| position.at_end);
+    let stacks = seen.updates.iter().filter_map(|update| match update {
+        Update::Stacks(_, stack) => Some(stack.as_ref().clone().unwrap()),
+        _ => None,
+    });
+    assert_eq!(stacks.collect::<Vec<_>>(), [maximum, stack.clone()]);
+    let watcher = Watcher::start(None).unwrap();
+    seen.updates.iter().for_each(|update| watcher.see(update));
+    let found = watcher.finish(Duration::from_secs(20));
+    let Some(Found::Incident(revision, None)) = found.last() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(revision.scene.stacks, [stack]);
+    let map = revision.scene.map.as_ref().expect("the map");
+    assert_eq!((map.lag, map.whole.is_none()), (Millis(70), true));
+    assert!(map.largest_free_block > Bytes(0));
+}

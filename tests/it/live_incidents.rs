@@ -1,0 +1,130 @@
+//! A run that nobody prepared dies while dashboards are open: from the log it writes to the banner, its explanation, and
+//! the store, with the real program and a real process.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu, wait_until};
+use crate::fake_nvml::FakeNvml;
+use crate::terminal::Terminal;
+
+const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    loss.backward()\n\
+    torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of \
+    which 1.06 GiB is free. Including non-PyTorch memory, this process has 22.60 GiB memory in use. Of the allocated \
+    memory 22.00 GiB is allocated by PyTorch, and 102.00 MiB is reserved by PyTorch but unallocated.\n";
+
+/// A training run with a log, on a pretended GPU.
+struct Run {
+    home: tempfile::TempDir,
+    log: File,
+    process: RealProcess,
+    fake: FakeNvml,
+}
+
+impl Run {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("train.log");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .unwrap();
+        let errors = log.try_clone().unwrap();
+        let process = RealProcess::with("train.py", |command| {
+            command.stderr(errors);
+        });
+        let listed = on_gpu(0, &process, "used = \"22 GiB\"");
+        let fake = FakeNvml::new(&format!("[[gpu]]\n{listed}"));
+        Self {
+            home,
+            log,
+            process,
+            fake,
+        }
+    }
+
+    fn dashboard(&self) -> Terminal {
+        let home: &Path = self.home.path();
+        let launch = dashboard(&self.fake).env("XDG_STATE_HOME", home);
+        launch.start()
+    }
+
+    /// Until the dashboard follows the log: what was written before counts for nothing.
+    fn wait_followed(&mut self, terminal: &Terminal) {
+        terminal.wait_text("train.py");
+        terminal.send("jL");
+        wait_until("the log to be followed", || {
+            writeln!(self.log, "one more step").unwrap();
+            terminal.text().contains("one more step")
+        });
+        terminal.send("\x1b");
+        terminal.wait_text("COMMAND");
+    }
+
+    fn kept(&self) -> Vec<Value> {
+        let mut list = command(&self.fake, ["incidents", "list", "--json"]);
+        list.env("XDG_STATE_HOME", self.home.path());
+        let told = list.stderr(Stdio::null()).output().unwrap().stdout;
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        told["incidents"].as_array().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_run_that_dies_is_in_every_banner_explained_and_kept_once() {
+    if !is_host() {
+        return;
+    }
+    let mut run = Run::start();
+    let terminals = [run.dashboard(), run.dashboard()];
+    for terminal in &terminals {
+        run.wait_followed(terminal);
+    }
+    let died = Instant::now();
+    run.log.write_all(OOM.as_bytes()).unwrap();
+    run.process.finish();
+    for terminal in &terminals {
+        terminal.wait_text("OUT OF MEMORY: 2.00 GiB did not fit");
+    }
+    // A second, and what a busy machine adds.
+    assert!(died.elapsed().as_secs() < 6, "{:?}", died.elapsed());
+
+    terminals[0].send("d");
+    terminals[0].wait_text("oom-capacity");
+    terminals[0].wait_text("train.log:");
+    terminals[0].send("\x1b[6~");
+    terminals[0].wait_text("AT    train.py:57  loss.backward()");
+    // What one has opened is read in the other, too.
+    terminals[1].wait_for(
+        |screen| !screen.contents().contains("OUT OF MEMORY"),
+        "the banner to go",
+    );
+
+    let kept = run.kept();
+    assert_eq!(kept.len(), 1, "{kept:#?}");
+    assert_eq!(kept[0]["id"], "oom-capacity");
+    assert_eq!(kept[0]["severity"], "fatal");
+    assert_eq!(kept[0]["detected_by"], "log");
+}
+
+#[test]
+fn what_was_written_before_anybody_watched_and_healthy_ends_are_no_incidents() {
+    if !is_host() {
+        return;
+    }
+    let mut run = Run::start();
+    run.log.write_all(OOM.as_bytes()).unwrap();
+    let terminal = run.dashboard();
+    run.wait_followed(&terminal);
+    run.process.finish();
+    terminal.wait_text("ended");
+    terminal.send("d");
+    terminal.wait_text("no incident is known");
+    assert_eq!(run.kept(), [Value::Null; 0]);
+}

@@ -1,0 +1,92 @@
+//! As many processes as a machine may come to have: how long a frame of them takes, and that ten thousand are borne.
+#![allow(clippy::print_stdout)]
+
+use std::time::{Duration, Instant};
+
+use gputop::source::Update;
+use ratatui::crossterm::event::KeyCode;
+
+use crate::many_processes::{Desk, Member, frame};
+
+fn throng(count: u32) -> Vec<Member> {
+    let member = |i: u32| {
+        let user = ["ana", "bob", "cleo"][i as usize % 3];
+        let command = format!("python train.py --lr 0.{i} --config configs/experiment-{i}.yaml");
+        Member::new(
+            1_000 + i,
+            user,
+            &command,
+            &[(i % 8, u64::from(i * 7_919 % 80))],
+        )
+    };
+    (0..count).map(member).collect()
+}
+
+/// From a frame that arrived to a screen that is drawn, with a filter and an order that is not the natural one.
+fn shown(desk: &mut Desk, update: Update) -> Duration {
+    let start = Instant::now();
+    desk.update(update);
+    desk.text(200, 60);
+    start.elapsed()
+}
+
+fn update(members: &[Member]) -> Update {
+    Update::Frame(std::sync::Arc::new(frame(8, members)))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+#[ignore = "a figure: run it with --release --nocapture"]
+fn how_long_five_hundred_take() {
+    for (count, limit) in [(500, 5), (10_000, 100)] {
+        let members = throng(count);
+        let mut desk = Desk::new(8, &members);
+        desk.send("/user:ana vram>1g\n");
+        desk.press(KeyCode::F(6));
+        desk.send("\n");
+        let times = (0..51).map(|_| {
+            let update = update(&members);
+            shown(&mut desk, update)
+        });
+        let median = median(times.collect());
+        println!("{count} processes filtered, ordered and drawn: {median:?}");
+        assert!(
+            median <= Duration::from_millis(limit),
+            "{count}: {median:?}"
+        );
+    }
+}
+
+#[test]
+fn ten_thousand_processes_are_counted_ordered_filtered_and_left() {
+    const COUNT: u32 = 10_000;
+    let members = throng(COUNT);
+    let mut desk = Desk::new(8, &members);
+    assert_eq!(desk.pids().len(), COUNT as usize);
+    desk.send("\tG");
+    let last = *desk.pids().last().unwrap();
+    let text = desk.text(120, 40);
+    let under = text.lines().find(|line| line.starts_with('▸')).unwrap();
+    assert!(under.contains(&format!(" {last} ")), "{text}");
+    desk.send("/pid:10999\n");
+    assert_eq!(desk.pids(), [10_999]);
+    desk.send("\x1b");
+    // Grouped, all tagged and drawn again and again: what is kept of a frame does not grow with their number.
+    desk.send("tt");
+    assert!(
+        desk.text(120, 40).contains("user cleo (3333)"),
+        "{}",
+        desk.text(120, 40)
+    );
+    for _ in 0..3 {
+        desk.update(update(&members));
+    }
+    assert_eq!(desk.pids().len(), COUNT as usize);
+    // Then all but one are gone.
+    desk.update(update(&members[..1]));
+    assert_eq!(desk.pids(), [1_000]);
+}

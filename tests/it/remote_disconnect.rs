@@ -1,0 +1,303 @@
+//! Links that are cut before, while and after programs fail, over a real sshd: each failure once, in the list and in the
+//! store here, by the best words that anybody had.
+//!
+//! What `gputop run` kept over there is told by the next agent. What only an agent could observe is told once where one
+//! did, and never where none was there: nobody knows.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::Pid;
+
+use crate::fake_machine::{Guarded, gputop, is_host, wait_until};
+use crate::fake_nvml::FakeNvml;
+use crate::remote_incidents::Far;
+use crate::run_explained::{EXPLAINED, OOM};
+use crate::sshd;
+use crate::terminal::Terminal;
+use crate::training_day::Dice;
+
+/// Who else is there beside the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Run,
+    /// `gputop run` of a script, of which the program is a part.
+    RunOfScript,
+    Nobody,
+}
+
+/// A program over there that fails when it is told to.
+struct Doomed {
+    _child: Guarded,
+    kind: Kind,
+    pid: u32,
+    /// The script that it is a part of, or whoever began it.
+    parent: u32,
+    go: PathBuf,
+    log: PathBuf,
+}
+
+impl Doomed {
+    /// With its message in one piece, or in two.
+    fn start(far: &Far, name: &str, kind: Kind, is_whole: bool) -> Self {
+        let [pid, go, log, script] =
+            ["pid", "go", "log", "sh"].map(|end| far.sshd.at(&format!("{name}.{end}")));
+        nix::unistd::mkfifo(&go, Mode::S_IRWXU).unwrap();
+        let (first, rest) = OOM.split_at(if is_whole { OOM.len() } else { 90 });
+        let text = format!(
+            "echo $$ $PPID > {}\nread line < {}\nprintf %s '{first}' >&2\n{}echo '{rest}' >&2\nexit 3\n",
+            pid.display(),
+            go.display(),
+            if is_whole { "" } else { "sleep 0.3\n" },
+        );
+        fs::write(&script, text).unwrap();
+        let script = script.display().to_string();
+        let mut command = match kind {
+            Kind::Run => gputop(["run", "--", "sh", &script]),
+            Kind::RunOfScript => {
+                gputop(["run", "--", "sh", "-c", &format!("sh {script}; exit $?")])
+            }
+            Kind::Nobody => {
+                let mut plain = Command::new("sh");
+                plain.arg(&script);
+                plain
+            }
+        };
+        command
+            .env("XDG_STATE_HOME", far.state())
+            .env_remove("RANK")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log).unwrap());
+        let child = Guarded(command.spawn().unwrap());
+        let written = || fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'));
+        wait_until("the process", written);
+        let pids = fs::read_to_string(&pid).unwrap();
+        let mut pids = pids.split_whitespace().map(|pid| pid.parse().unwrap());
+        Self {
+            _child: child,
+            kind,
+            pid: pids.next().unwrap(),
+            parent: pids.next().unwrap(),
+            go,
+            log,
+        }
+    }
+
+    fn fail(&self) {
+        fs::write(&self.go, "now\n").unwrap();
+    }
+}
+
+/// A far host whose link is cut, and a dashboard of it here.
+struct Cut<'a> {
+    fake: &'a FakeNvml,
+    far: Far,
+    terminal: Terminal,
+    number: usize,
+}
+
+impl<'a> Cut<'a> {
+    fn start(fake: &'a FakeNvml) -> Self {
+        let far = Far::start(fake);
+        let launch = far.sshd.dashboard().args(["far"]).size(60, 120);
+        let terminal = launch.env("XDG_STATE_HOME", far.near.0.path()).start();
+        Self {
+            fake,
+            far,
+            terminal,
+            number: 0,
+        }
+    }
+
+    /// Programs on the GPU over there, each seen from here.
+    fn begin(&mut self, kinds: &[Kind]) -> Vec<Doomed> {
+        let start = |kind: &Kind| {
+            self.number += 1;
+            let is_whole = self.number.is_multiple_of(2);
+            Doomed::start(&self.far, &self.number.to_string(), *kind, is_whole)
+        };
+        let doomed: Vec<Doomed> = kinds.iter().map(start).collect();
+        let mut scenario = "[[gpu]]\nsm = 31\n".to_owned();
+        for one in &doomed {
+            scenario += &format!(
+                "[[process]]\npid = {}\ngpu = 0\nused = \"1 GiB\"\n",
+                one.pid
+            );
+        }
+        self.fake.replace(&scenario);
+        self.wait_seen(&doomed);
+        doomed
+    }
+
+    /// Their rows are on the screen, and the agent that is there now follows their logs.
+    fn wait_seen(&self, doomed: &[Doomed]) {
+        let all_there = |screen: &vt100::Screen| {
+            let shown = screen.contents();
+            let is_there = |one: &Doomed| shown.contains(&one.pid.to_string());
+            shown.contains("live") && doomed.iter().all(is_there)
+        };
+        self.terminal.wait_for(all_there, "the programs");
+        wait_until("their logs to be followed", || {
+            let open: Vec<PathBuf> = self.agents().into_iter().flat_map(open_files).collect();
+            doomed.iter().all(|one| open.contains(&one.log))
+        });
+    }
+
+    fn agents(&self) -> Vec<u32> {
+        let connections = self.far.sshd.connections();
+        let below = connections.into_iter().flat_map(below);
+        let agents = below.filter(|(_, line)| line.ends_with("gputop agent "));
+        agents.map(|(pid, _)| pid).collect()
+    }
+
+    /// What may end a link: its server, the agent, or the client here.
+    fn cut(&self, what: usize) {
+        let end = |pid: u32| {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+        };
+        match what {
+            0 => self.far.cut(),
+            1 => self.agents().into_iter().for_each(end),
+            _ => below(self.terminal.pid())
+                .into_iter()
+                .filter(|(_, line)| line.contains("ssh"))
+                .for_each(|(pid, _)| end(pid)),
+        }
+    }
+
+    /// Of each process how many incidents are kept here.
+    fn kept(&self) -> BTreeMap<u32, Vec<String>> {
+        let mut all: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for one in self.far.kept() {
+            let pid = one["fields"]["pid"]
+                .as_u64()
+                .and_then(|pid| pid.try_into().ok());
+            let headline = one["headline"].as_str().unwrap().to_owned();
+            all.entry(pid.unwrap()).or_default().push(headline);
+        }
+        all
+    }
+
+    /// Of a run alone only the script is known.
+    fn wait_kept<'d>(&self, doomed: impl IntoIterator<Item = &'d Doomed>) {
+        for one in doomed {
+            let what = format!("the failure of {} ({:?})", one.pid, one.kind);
+            wait_until(&what, || {
+                let kept = self.kept();
+                let names = [one.pid, one.parent].into_iter();
+                let of_it: Vec<&String> =
+                    names.filter_map(|pid| kept.get(&pid)).flatten().collect();
+                assert!(of_it.len() < 2, "{what}: {of_it:?}");
+                of_it.first().is_some_and(|headline| *headline == EXPLAINED)
+            });
+        }
+    }
+
+    /// On the screen and in the store there is the same: each once.
+    fn assert_each_once(&self) {
+        self.terminal.send("i");
+        // What was seen last may still come into both.
+        wait_until("the list of those that are kept", || {
+            let (kept, shown) = (self.kept(), self.terminal.text());
+            assert!(kept.values().all(|of_it| of_it.len() == 1), "{kept:?}");
+            let rows = shown.lines().filter(|line| line.contains(" fatal "));
+            rows.count() == kept.len() && kept.keys().all(|pid| shown.contains(&pid.to_string()))
+        });
+        self.terminal.send("\x1b");
+    }
+}
+
+fn open_files(pid: u32) -> Vec<PathBuf> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let target = |entry: std::io::Result<fs::DirEntry>| fs::read_link(entry.ok()?.path()).ok();
+    open.filter_map(target).collect()
+}
+
+/// The processes below one, with their command lines.
+fn below(pid: u32) -> Vec<(u32, String)> {
+    // Each thread has its own.
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
+    let children: String = lists.map(|list| list.unwrap_or_default() + " ").collect();
+    let children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    children
+        .flat_map(|child: u32| {
+            let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            [(child, line)].into_iter().chain(below(child))
+        })
+        .collect()
+}
+
+#[test]
+fn what_was_observed_is_told_once_over_all_links() {
+    if !sshd::is_here() || !is_host() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let mut far = Cut::start(&fake);
+    for what in 0..3 {
+        let kinds = [Kind::Nobody, Kind::Run, Kind::RunOfScript, Kind::Nobody];
+        let doomed = far.begin(&kinds);
+        doomed[..3].iter().for_each(Doomed::fail);
+        far.wait_kept(&doomed[..3]);
+        far.cut(what);
+        far.terminal.wait_text("no link");
+        // One more fails before the eyes of the next agent.
+        far.wait_seen(&doomed[3..]);
+        doomed[3].fail();
+        far.wait_kept(&doomed);
+    }
+    far.assert_each_once();
+}
+
+#[test]
+fn each_failure_is_told_once_whenever_the_link_is_cut() {
+    const SPAN: i64 = 2_500;
+    if !sshd::is_here() || !is_host() {
+        return;
+    }
+    let number = |name: &str, or| std::env::var(name).map_or(or, |text| text.parse().unwrap());
+    let mut dice = Dice(number("GPUTOP_TEST_SEED", 7));
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let mut far = Cut::start(&fake);
+    let mut moment = || Duration::from_millis(dice.between(0, SPAN).unsigned_abs());
+    for round in 0..number("GPUTOP_TEST_ROUNDS", 3) {
+        let kinds = [
+            Kind::Run,
+            Kind::Nobody,
+            Kind::Run,
+            Kind::RunOfScript,
+            Kind::Nobody,
+        ];
+        let doomed = far.begin(&kinds);
+        let mut moments: Vec<(Duration, Option<&Doomed>)> = vec![(moment(), None)];
+        moments.extend(doomed.iter().map(|one| (moment(), Some(one))));
+        moments.sort_by_key(|(at, _)| *at);
+        let begun = Instant::now();
+        for (at, who) in moments {
+            std::thread::sleep(at.saturating_sub(begun.elapsed()));
+            match who {
+                Some(one) => one.fail(),
+                None => far.cut(usize::try_from(round % 3).unwrap()),
+            }
+        }
+        far.wait_kept(doomed.iter().filter(|one| one.kind != Kind::Nobody));
+        let is_live = |screen: &vt100::Screen| screen.contents().contains("live");
+        far.terminal.wait_for(is_live, "the link");
+        let kept = far.kept();
+        assert!(kept.values().all(|of_it| of_it.len() == 1), "{kept:?}");
+    }
+    far.assert_each_once();
+}

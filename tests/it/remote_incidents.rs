@@ -1,0 +1,233 @@
+//! What happened on a far host while nobody watched, and while somebody did: each once, over a real sshd, from the store
+//! that a real `gputop run` made there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::fake_machine::{Guarded, gputop, is_host, wait_until};
+use crate::fake_nvml::FakeNvml;
+use crate::incidents::{User, run_in};
+use crate::run_explained::{EXPLAINED, OOM};
+use crate::sshd::{self, Sshd};
+use crate::terminal::{Launch, Terminal};
+
+/// The far host's user, and the near one's.
+pub struct Far {
+    pub sshd: Sshd,
+    pub near: User,
+}
+
+impl Far {
+    pub fn start(fake: &FakeNvml) -> Self {
+        let sshd = Sshd::start(fake, "");
+        sshd.install();
+        Self {
+            sshd,
+            near: User::new(),
+        }
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.sshd.at("home/.local/state")
+    }
+
+    /// A run over there that fails.
+    pub fn fail(&self, script: &str) {
+        fs::create_dir_all(self.state()).unwrap();
+        assert!(!run_in(&self.state(), script, &[]).status.success());
+    }
+
+    pub fn dashboard(&self) -> Terminal {
+        let launch = self.sshd.dashboard().args(["far"]);
+        launch.env("XDG_STATE_HOME", self.near.0.path()).start()
+    }
+
+    pub fn cut(&self) {
+        for connection in self.sshd.connections() {
+            kill(Pid::from_raw(connection.cast_signed()), Signal::SIGKILL).unwrap();
+        }
+    }
+
+    /// What the near store holds.
+    pub fn kept(&self) -> Vec<Value> {
+        let (_, out, _) = self.near.incidents(["list", "--json"]);
+        let told: Value = serde_json::from_str(&out).unwrap();
+        told["incidents"].as_array().unwrap().clone()
+    }
+}
+
+/// Each file below, with what it holds.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        match path.symlink_metadata().unwrap() {
+            about if about.is_dir() => all.extend(files(&path)),
+            about if about.is_file() => drop(all.insert(path.clone(), fs::read(path).unwrap())),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn oom() -> String {
+    format!("echo '{OOM}' >&2; exit 3")
+}
+
+fn is_calm(screen: &vt100::Screen) -> bool {
+    let shown = screen.contents();
+    shown.contains("live") && !shown.contains("d why")
+}
+
+#[test]
+fn what_happened_there_unobserved_is_explained_here_once_and_nothing_is_changed_there() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let far = Far::start(&fake);
+    far.fail(&oom());
+    let before = files(&far.sshd.at("home"));
+    let terminal = far.dashboard();
+    terminal.wait_text(&format!("{EXPLAINED}: "));
+    terminal.send("d");
+    terminal.wait_text("expandable_segments:True");
+    terminal.wait_text("WHEN  ");
+    terminal.send("\x1b");
+    terminal.wait_for(is_calm, "the overview without it");
+    // Another connection begins with the same list.
+    far.cut();
+    terminal.wait_text("no link");
+    terminal.wait_for(is_calm, "the link without it");
+    let kept = far.kept();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(files(&far.sshd.at("home")), before);
+
+    // Everything that is kept of it there is kept here.
+    let uid = kept[0]["uid"].as_str().unwrap();
+    let file = |state: &Path| {
+        let file = state.join(format!("gputop/incidents/{uid}.json"));
+        serde_json::from_slice::<Value>(&fs::read(file).unwrap()).unwrap()
+    };
+    assert_eq!(file(&far.state()), file(far.near.0.path()));
+
+    // What happens while it is watched comes in as well; and neither comes back to another dashboard.
+    far.fail("kill -9 $$");
+    terminal.wait_text("KILLED BY THE SYSTEM");
+    terminal.send("d");
+    terminal.wait_text("signal 9");
+    terminal.send("q");
+    wait_until("the note of what was read", || {
+        let state = far.near.0.path().join("gputop/incidents/state.json");
+        let state: Value = serde_json::from_slice(&fs::read(state).unwrap()).unwrap();
+        state["read"].as_object().unwrap().len() == 2
+    });
+    drop(terminal);
+    let terminal = far.dashboard();
+    terminal.wait_text("SM%");
+    terminal.wait_for(is_calm, "nothing new");
+    terminal.send("i");
+    terminal.wait_text("HEADLINE");
+    terminal.wait_text(EXPLAINED);
+    assert_eq!(far.kept().len(), 2);
+    assert!(!far.state().join("gputop/incidents/state.json").exists());
+}
+
+#[test]
+fn what_is_read_there_is_listed_here_and_calls_nobody() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let far = Far::start(&fake);
+    far.fail(&oom());
+    let store = gputop::incidents::Store::at(&far.state().join("gputop/incidents"));
+    let listed = store.list().unwrap().entries;
+    store.mark_read(&[listed[0].uid.clone()]).unwrap();
+    let terminal = far.dashboard();
+    wait_until("the incident", || far.kept().len() == 1);
+    terminal.send("i");
+    terminal.wait_text(EXPLAINED);
+    terminal.send("\x1b");
+    terminal.wait_for(is_calm, "nothing to read");
+}
+
+#[test]
+fn a_run_that_is_watched_from_here_and_kept_there_is_one_incident() {
+    if !sshd::is_here() || !is_host() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let far = Far::start(&fake);
+    let [pid, go] = ["pid", "go"].map(|name| far.sshd.at(name));
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script = format!(
+        "echo $$ > {}; read line < {}; {}",
+        pid.display(),
+        go.display(),
+        oom()
+    );
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| far.fail(&script));
+        let written = || fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'));
+        wait_until("the run", written);
+        let number = fs::read_to_string(&pid).unwrap();
+        fake.replace(&format!(
+            "[[gpu]]\nsm = 31\n[[process]]\npid = {number}gpu = 0\nused = \"22 GiB\"\n"
+        ));
+        let terminal = far.dashboard();
+        terminal.wait_text(number.trim());
+        fs::write(&go, "now\n").unwrap();
+        run.join().unwrap();
+        // Seen from here the message may come in pieces, of which the first says less: what is known there stands.
+        terminal.wait_text(EXPLAINED);
+        // What is known there is in it, whether or not it was seen from here first; at no time there are two.
+        wait_until("what was kept there", || {
+            let kept = far.kept();
+            assert!(kept.len() < 2, "{kept:?}");
+            let file = |uid: &Value| {
+                let file = format!("gputop/incidents/{}.json", uid.as_str().unwrap());
+                let file = fs::read(far.near.0.path().join(file)).unwrap();
+                serde_json::from_slice::<Value>(&file).unwrap()
+            };
+            kept.first().is_some_and(|kept| {
+                file(&kept["uid"])["environment"].is_array() && kept["headline"] == EXPLAINED
+            })
+        });
+    });
+}
+
+#[test]
+fn what_was_kept_there_while_it_was_recorded_is_in_the_recording() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\nsm = 31\n");
+    let far = Far::start(&fake);
+    far.fail(&oom());
+    let file = far.sshd.at("run.gpt.zst");
+    let mut record = gputop(["record", "-i", "250ms", "-o"]);
+    record.arg(&file).arg("far").envs(far.sshd.near());
+    record.env("XDG_STATE_HOME", far.near.0.path());
+    let mut record = Guarded(record.stderr(Stdio::null()).spawn().unwrap());
+    wait_until("what had been kept", || far.kept().len() == 1);
+    far.fail("kill -9 $$");
+    wait_until("what is kept now", || far.kept().len() == 2);
+    let recorder = Pid::from_raw(record.0.id().cast_signed());
+    kill(recorder, Signal::SIGINT).unwrap();
+    assert!(record.0.wait().unwrap().success());
+
+    let replay = Launch::gputop().args(["replay"]).args([&file]);
+    let terminal = replay.size(40, 120).start();
+    terminal.wait_text("KILLED BY THE SYSTEM");
+    terminal.send("i");
+    terminal.wait_text("HEADLINE");
+    // What had happened before it is no part of it.
+    assert!(!terminal.text().contains(EXPLAINED), "{}", terminal.text());
+}

@@ -1,0 +1,334 @@
+//! Hosts without gputop over a real sshd: what their `nvidia-smi` tells, and what it does not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+
+use crate::fake_machine::{self, RealProcess, is_host, wait_until};
+use crate::fake_nvidia_smi::NvidiaSmi;
+use crate::fake_nvml::FakeNvml;
+use crate::namespace;
+use crate::screen_tables::{gpu_shows, shows};
+use crate::sshd::{self, Sshd};
+use crate::terminal::Terminal;
+
+/// A host with an `nvidia-smi` and no gputop.
+fn host() -> (Sshd, NvidiaSmi) {
+    // Whoever finds a driver library there finds this one.
+    let sshd = Sshd::start(&FakeNvml::new("[[gpu]]\n"), "");
+    let smi = NvidiaSmi::install(sshd.at("bin"));
+    (sshd, smi)
+}
+
+fn dashboard(sshd: &Sshd) -> Terminal {
+    sshd.dashboard().args(["--no-push", "far"]).start()
+}
+
+fn wait_sm(terminal: &Terminal, sm: &str) {
+    let shown = |screen: &vt100::Screen| gpu_shows(screen, "0", &[("SM%", sm)]);
+    terminal.wait_for(shown, &format!("SM% {sm}"));
+}
+
+/// How many processes there are that the far side's shell started, and what they started.
+fn far_processes(sshd: &Sshd) -> usize {
+    let home = format!("HOME={}\0", sshd.at("home").display());
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let of_it = pids.filter(|pid| {
+        let environment = fs::read(pid.path().join("environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(&home)
+    });
+    of_it.count()
+}
+
+#[test]
+fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, smi) = host();
+    let process = RealProcess::with_arguments(["train.py", "--api-key", "hunter2secret"], |_| {});
+    smi.app(0, process.pid(), "1542", "python3");
+    smi.gpu(1, "utilization.gpu=[N/A]\nmemory.used=[Unknown Error]");
+    let launch = sshd.dashboard().size(40, 160);
+    let terminal = launch.args(["--no-push", "far"]).start();
+    wait_sm(&terminal, "31");
+    terminal.wait_text("reduced 1s");
+    assert!(gpu_shows(
+        &terminal.screen(),
+        "0",
+        &[("USED", "2.1"), ("W", "125"), ("C", "44")]
+    ));
+    assert!(gpu_shows(&terminal.screen(), "1", &[("SM%", "–")]));
+    let connections = sshd.connections();
+    assert_eq!(connections.len(), 1);
+    if is_host() {
+        let is_there = |screen: &vt100::Screen| shows(screen, process.pid(), &[("VRAM", "1.5")]);
+        terminal.wait_for(is_there, "the process");
+        terminal.wait_text("train.py --api-key ***");
+        assert!(!terminal.text().contains("hunter2secret"));
+        terminal.send("M");
+        terminal
+            .wait_text("nvidia-smi alone tells of far; `gputop --push far` copies gputop there");
+        terminal.send("\x1b");
+        terminal.wait_text("COMMAND");
+        terminal.send("!");
+        terminal.wait_text("not supported here (1)");
+        terminal.send("\x1b");
+        terminal.wait_text("COMMAND");
+    }
+    smi.gpu(0, "utilization.gpu=32");
+    wait_sm(&terminal, "32");
+    assert_eq!(sshd.connections(), connections);
+    terminal.resize(6, 40);
+    terminal.wait_text("reduced");
+    assert!(far_processes(&sshd) > 0);
+    terminal.signal(Signal::SIGKILL);
+    wait_until("the loop's end", || far_processes(&sshd) == 0);
+}
+
+#[test]
+fn what_each_process_does_and_who_only_draws_is_told_too() {
+    if !sshd::is_here() || !is_host() {
+        return;
+    }
+    let (sshd, smi) = host();
+    let trains = RealProcess::with_arguments(["train.py"], |_| {});
+    let draws = RealProcess::with_arguments(["compositor"], |_| {});
+    // It looks at four GPUs at a time.
+    (1..5).for_each(|index| smi.gpu(index, ""));
+    smi.app(4, trains.pid(), "1542", "python3");
+    let usage = |sm: u32| {
+        smi.usage(&[
+            format!(
+                "4 {}     C     {sm}     30      -      -      -      -   1542      0    python3",
+                trains.pid()
+            ),
+            format!(
+                "0 {}     G      -      -      -      -      -      -    624      0    compositor",
+                draws.pid()
+            ),
+        ]);
+    };
+    usage(41);
+    let terminal = sshd
+        .dashboard()
+        .size(40, 160)
+        .args(["--no-push", "far"])
+        .start();
+    let is_shown = |screen: &vt100::Screen| {
+        shows(screen, trains.pid(), &[("VRAM", "1.5"), ("SM%", "41")])
+            && shows(screen, draws.pid(), &[("VRAM", "0.6"), ("SM%", "–")])
+    };
+    terminal.wait_for(is_shown, "both processes");
+    // They are asked for again.
+    usage(73);
+    let is_shown = |screen: &vt100::Screen| shows(screen, trains.pid(), &[("SM%", "73")]);
+    terminal.wait_for(is_shown, "the next share");
+    terminal.wait_text("CUDA 13.0");
+    // Its page says who told it.
+    terminal.send("\t\r");
+    terminal.wait_text("nvidia-smi, 5 s");
+    assert!(!terminal.text().contains("NVML"), "{}", terminal.text());
+}
+
+#[test]
+fn the_instances_of_mig_are_rows_with_their_memory() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, smi) = host();
+    smi.be_mig(2_048);
+    smi.be_old();
+    let terminal = sshd
+        .dashboard()
+        .size(40, 160)
+        .args(["--no-push", "far"])
+        .start();
+    terminal.wait_text("3g.71gb");
+    let is_shown = |screen: &vt100::Screen| gpu_shows(screen, ":2", &[("USED", "2.0")]);
+    terminal.wait_for(is_shown, "the instance's memory");
+    terminal.wait_text("CUDA 13.0");
+}
+
+#[test]
+fn an_nvidia_smi_that_hangs_makes_its_figures_old_and_ends_with_the_near_side() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, smi) = host();
+    let terminal = dashboard(&sshd);
+    wait_sm(&terminal, "31");
+    smi.hang(true);
+    // The link is heard all the while.
+    terminal.wait_text("no answer");
+    assert!(
+        terminal.text().contains("reduced 1s"),
+        "{}",
+        terminal.text()
+    );
+    smi.gpu(0, "utilization.gpu=33");
+    smi.hang(false);
+    wait_sm(&terminal, "33");
+    smi.hang(true);
+    terminal.wait_text("no answer");
+    assert!(far_processes(&sshd) > 0);
+    terminal.signal(Signal::SIGKILL);
+    wait_until("the hanging one's end", || far_processes(&sshd) == 0);
+}
+
+#[test]
+fn one_that_hangs_from_the_start_is_waited_for() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, smi) = host();
+    smi.hang(true);
+    let terminal = dashboard(&sshd);
+    terminal.wait_text("nvidia-smi there has not answered");
+    smi.hang(false);
+    wait_sm(&terminal, "31");
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0);
+}
+
+#[test]
+fn one_that_fails_is_told_in_its_own_words() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, smi) = host();
+    smi.fail("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. \x1b[31mMake sure\n\n");
+    let output = fake_machine::gputop(["--no-push", "far"])
+        .envs(sshd.near())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.ends_with(
+            "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn throttle_reasons_are_read_by_their_old_name_too() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, smi) = host();
+    smi.be_old();
+    let terminal = dashboard(&sshd);
+    terminal.wait_text("too hot");
+}
+
+#[test]
+fn a_gputop_there_that_does_not_run_or_speaks_otherwise_leaves_nvidia_smi() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, _smi) = host();
+    let put = |script: &str| {
+        let path = sshd.at("bin/gputop");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    put("#!/bin/sh\necho 'version GLIBC_2.99 not found' >&2\nexit 1\n");
+    let terminal = dashboard(&sshd);
+    terminal.wait_text("reduced 1s");
+    wait_sm(&terminal, "31");
+    drop(terminal);
+    put("#!/bin/sh\n[ \"$1\" = agent ] && echo 'gputop-agent protocol=99 version=9.9.9'\nexit 0\n");
+    let terminal = dashboard(&sshd);
+    terminal.wait_text("reduced 1s");
+    wait_sm(&terminal, "31");
+}
+
+#[test]
+fn a_fleet_marks_it_and_a_recording_of_it_holds_what_was_told() {
+    if !sshd::is_here() {
+        return;
+    }
+    let (sshd, _smi) = host();
+    let other = format!("via:{} agent", env!("CARGO_BIN_EXE_gputop"));
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let terminal = sshd
+        .dashboard()
+        .envs(fake.env())
+        .args(["--no-push", "far", &other])
+        .start();
+    let marked = |screen: &vt100::Screen| {
+        let mut rows = screen
+            .contents()
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+            .into_iter();
+        rows.any(|row| row.contains("far ") && row.contains("reduced") && row.contains("1xH200"))
+    };
+    terminal.wait_for(marked, "the mark");
+    terminal.wait_text(" live ");
+    let recording = sshd.at("far.gpt.zst");
+    let mut record = fake_machine::gputop(["record", "--no-push", "--for", "3s", "-o"]);
+    record.arg(&recording).arg("far").envs(sshd.near());
+    assert!(record.stderr(Stdio::null()).status().unwrap().success());
+    let text = zstd::stream::decode_all(fs::File::open(&recording).unwrap());
+    let text = String::from_utf8(text.unwrap()).unwrap();
+    assert!(
+        text.contains("\"sm\":31") && text.contains("580.159.04"),
+        "{text}"
+    );
+}
+
+fn mount(args: &[&str], sshd: &Sshd) {
+    let home = sshd.at("home");
+    assert!(
+        Command::new("mount")
+            .args(args)
+            .arg(home)
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+#[test]
+fn where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells() {
+    if !sshd::is_here()
+        || !namespace::is_own(
+            "-m",
+            &["true"],
+            "reduced::where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells",
+        )
+    {
+        return;
+    }
+    let (sshd, _smi) = host();
+    // Full: a home that is smaller than the program.
+    mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &sshd);
+    let terminal = sshd.dashboard().args(["--push", "far"]).start();
+    terminal.wait_text("reduced 1s");
+    wait_sm(&terminal, "31");
+    drop(terminal);
+    let folder = sshd
+        .at("home/.cache/gputop")
+        .join(env!("CARGO_PKG_VERSION"));
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+    mount(&["-o", "remount,ro"], &sshd);
+    let output = fake_machine::gputop(["record", "--push", "--for", "1s", "far", "-o"])
+        .arg(sshd.at("x.gpt.zst"))
+        .envs(sshd.near())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("gputop could not be copied to far, or does not run there: what went wrong stands above; nvidia-smi there tells what it can\n"),
+        "{said}"
+    );
+    let home = sshd.at("home");
+    assert!(Command::new("umount").arg(home).status().unwrap().success());
+}
