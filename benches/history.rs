@@ -94,10 +94,12 @@ fn draw(app: &mut App, mut view: View, id: &str) {
 fn far_end(view: &mut View, app: &mut App) -> Duration {
     let now = app.frame.mono;
     let oldest = app.oldest();
-    while app
-        .stretch
-        .scroll(gputop::tui::time_window::Way::Back, None, now, oldest)
-    {}
+    while app.stretch.scroll(
+        gputop::tui::time_window::ScrollDirection::Back,
+        None,
+        now,
+        oldest,
+    ) {}
     assert!(app.stretch.length(now) == DAY || app.stretch.end().is_some());
     (0..10)
         .map(|_| press(view, app, '('))

@@ -359,7 +359,7 @@ fn unmap(segment: &Segment) -> (Segment, u64) {
 
 /// How a request would be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Served {
+pub enum RequestOutcome {
     Cache,
     Driver,
     /// Only after the cache was flushed: a retry.
@@ -369,10 +369,15 @@ pub enum Served {
 }
 
 /// What would become of one request on a stream. `None` when the driver's side is needed and was not read.
-pub fn serve(map: &PoolMap, around: &Around, request: Bytes, stream: u64) -> Option<Served> {
+pub fn serve(
+    map: &PoolMap,
+    around: &Around,
+    request: Bytes,
+    stream: u64,
+) -> Option<RequestOutcome> {
     let size = rounded(request).0;
     if in_cache(map, around.max_split, size, stream) {
-        return Some(Served::Cache);
+        return Some(RequestOutcome::Cache);
     }
     let expandable = around.expandable.unwrap_or_else(|| has_expandable(map));
     let given = |map: &PoolMap, flushed| {
@@ -381,13 +386,13 @@ pub fn serve(map: &PoolMap, around: &Around, request: Bytes, stream: u64) -> Opt
         Some(new || grown(map, budget, |other| other == stream) >= size && size > SMALL_REQUEST.0)
     };
     if given(map, 0)? {
-        return Some(Served::Driver);
+        return Some(RequestOutcome::Driver);
     }
     let (after, back) = flush(map);
     Some(if given(&after, back)? {
-        Served::Flush
+        RequestOutcome::Flush
     } else {
-        Served::No
+        RequestOutcome::No
     })
 }
 
@@ -516,8 +521,14 @@ mod tests {
             Some(Bytes::mib(63))
         );
         assert_eq!(Fits::of_stream(&map, &around, 0).largest(), Some(Bytes(0)));
-        assert_eq!(serve(&map, &around, Bytes::mib(8), 0), Some(Served::No));
-        assert_eq!(serve(&map, &around, Bytes::mib(8), 7), Some(Served::Cache));
+        assert_eq!(
+            serve(&map, &around, Bytes::mib(8), 0),
+            Some(RequestOutcome::No)
+        );
+        assert_eq!(
+            serve(&map, &around, Bytes::mib(8), 7),
+            Some(RequestOutcome::Cache)
+        );
     }
 
     #[test]
@@ -533,15 +544,15 @@ mod tests {
             &[('f', 200 * MIB)],
         )]);
         let served = |mib| serve(&map, &around, Bytes::mib(mib), 0);
-        assert_eq!(served(200), Some(Served::Cache));
-        assert_eq!(served(190), Some(Served::Cache));
-        assert_eq!(served(150), Some(Served::Flush));
+        assert_eq!(served(200), Some(RequestOutcome::Cache));
+        assert_eq!(served(190), Some(RequestOutcome::Cache));
+        assert_eq!(served(150), Some(RequestOutcome::Flush));
         assert_eq!(
             served(50),
-            Some(Served::Flush),
+            Some(RequestOutcome::Flush),
             "after its segment went back"
         );
-        assert_eq!(served(201), Some(Served::No));
+        assert_eq!(served(201), Some(RequestOutcome::No));
     }
 
     #[test]
@@ -620,10 +631,10 @@ mod tests {
                 let largest = fits.largest().expect("the driver's free memory is known");
                 if largest.0 > 0 {
                     let served = serve(&map, &around, largest, stream);
-                    prop_assert!(served < Some(Served::No), "{fits:?}");
+                    prop_assert!(served < Some(RequestOutcome::No), "{fits:?}");
                 }
                 let above = Bytes(largest.0 + 512);
-                prop_assert_eq!(serve(&map, &around, above, stream), Some(Served::No), "{:?}", fits);
+                prop_assert_eq!(serve(&map, &around, above, stream), Some(RequestOutcome::No), "{:?}", fits);
             }
         }
 

@@ -24,7 +24,7 @@ pub struct Bucket {
 
 /// The free blocks of one stream in one kind of pool: only requests of that stream find them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shelf {
+pub struct StreamPool {
     pub pool: PoolKind,
     pub stream: u64,
     pub count: u64,
@@ -38,7 +38,7 @@ pub struct Fragmentation {
     /// From the smallest block there is to the largest, without a gap.
     pub histogram: Vec<Bucket>,
     /// By free bytes, most first.
-    pub shelves: Vec<Shelf>,
+    pub shelves: Vec<StreamPool>,
     pub free: Bytes,
     /// The largest free block of all.
     pub largest: Bytes,
@@ -64,7 +64,7 @@ impl Fragmentation {
     pub fn of(map: &PoolMap) -> Self {
         let mut all = Self::default();
         let mut sizes: Vec<u64> = Vec::new();
-        let mut shelves: BTreeMap<(u8, u64), Shelf> = BTreeMap::new();
+        let mut shelves: BTreeMap<(u8, u64), StreamPool> = BTreeMap::new();
         for segment in &map.segments {
             all.expandable |= segment.expandable;
             let whole_free = is_whole_free(segment);
@@ -222,10 +222,10 @@ fn returnable_of(segment: &Segment, block: &Block, whole_free: bool) -> u64 {
     }
 }
 
-fn put_on_shelf(shelves: &mut BTreeMap<(u8, u64), Shelf>, segment: &Segment, size: Bytes) {
+fn put_on_shelf(shelves: &mut BTreeMap<(u8, u64), StreamPool>, segment: &Segment, size: Bytes) {
     let shelf = shelves
         .entry((segment.pool as u8, segment.stream))
-        .or_insert(Shelf {
+        .or_insert(StreamPool {
             pool: segment.pool,
             stream: segment.stream,
             count: 0,

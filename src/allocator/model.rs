@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::driver::{Driver, Simulated};
-use super::rules::{Rules, Ties};
+use super::rules::{Rules, TieBreak};
 use super::trace::{BlockId, Op, PoolId};
 use super::{GRANULE, MIN_BLOCK, OWN_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT};
 use crate::model::pool::{self, BlockState, PoolKind};
@@ -125,7 +125,7 @@ enum State {
 }
 
 /// Free blocks in the order in which PyTorch looks at them: by stream, size, age where that counts (see
-/// [`Ties`]), address.
+/// [`TieBreak`]), address.
 type FreeKey = (u64, u64, u64, u64, u32);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,14 +169,14 @@ struct Range {
 
 /// What a request looks for.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
+struct BlockRequest {
     size: u64,
     segment: u64,
     stream: u64,
     pool: u32,
 }
 
-impl Wanted {
+impl BlockRequest {
     /// A block that nobody has and that has no neighbours, where what is wanted may be put.
     fn whole(&self, address: u64, size: u64, range: u32, state: State) -> Block {
         Block {
@@ -299,7 +299,7 @@ impl<D: Driver> Model<D> {
                     private.released = true;
                 }
             }
-            Op::Seen(_) => {}
+            Op::Recorded(_) => {}
         }
         None
     }
@@ -324,7 +324,7 @@ impl<D: Driver> Model<D> {
             return None;
         }
         let size = self.rules.round(requested);
-        let wanted = Wanted {
+        let wanted = BlockRequest {
             size,
             segment: self.segment_for(size),
             stream,
@@ -370,7 +370,7 @@ impl<D: Driver> Model<D> {
     // --- free blocks
 
     /// The smallest free block of the stream that is large enough, if the rules let it be used.
-    fn find(&mut self, wanted: &Wanted) -> Option<u32> {
+    fn find(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let counts = self.collects_garbage();
         let max_split = self.rules.max_split();
         let pool = &mut self.pools[wanted.pool as usize];
@@ -432,8 +432,8 @@ impl<D: Driver> Model<D> {
     fn free_key(&self, at: u32) -> FreeKey {
         let block = self.block(at);
         let age = match self.rules.ties() {
-            Ties::Address => 0,
-            Ties::Block | Ties::Segment => block.born,
+            TieBreak::Address => 0,
+            TieBreak::Block | TieBreak::Segment => block.born,
         };
         (block.stream, block.size, age, block.address, at)
     }
@@ -454,7 +454,7 @@ impl<D: Driver> Model<D> {
     // --- blocks and their neighbours
 
     fn new_block(&mut self, mut block: Block) -> u32 {
-        if block.born == 0 || self.rules.ties() == Ties::Block {
+        if block.born == 0 || self.rules.ties() == TieBreak::Block {
             self.born += 1;
             block.born = self.born;
         }
@@ -519,7 +519,7 @@ impl<D: Driver> Model<D> {
     }
 
     /// Turns a free block that is in no set any more into the one that was asked for; the rest stays free.
-    fn hand_out(&mut self, found: u32, wanted: &Wanted, requested: u64, id: BlockId) -> u32 {
+    fn hand_out(&mut self, found: u32, wanted: &BlockRequest, requested: u64, id: BlockId) -> u32 {
         let whole = *self.block(found);
         let was_split = self.is_split(found);
         let counted = whole.range == NONE;
@@ -607,7 +607,7 @@ impl<D: Driver> Model<D> {
     // --- memory from the driver
 
     /// Steps 3 and 4: from the driver, after giving back what can be given back.
-    fn get_new(&mut self, wanted: &Wanted) -> Option<u32> {
+    fn get_new(&mut self, wanted: &BlockRequest) -> Option<u32> {
         if self.collects_garbage() {
             self.collect_garbage();
         }
@@ -629,7 +629,7 @@ impl<D: Driver> Model<D> {
         self.ask_driver(wanted)
     }
 
-    fn ask_driver(&mut self, wanted: &Wanted) -> Option<u32> {
+    fn ask_driver(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let more = self.stats.reserved.current.checked_add(wanted.segment)?;
         if self.limit.is_some_and(|limit| more > limit) {
             return None;
@@ -644,7 +644,7 @@ impl<D: Driver> Model<D> {
         Some(self.new_block(wanted.whole(address, wanted.segment, NONE, State::Free)))
     }
 
-    fn expand(&mut self, wanted: &Wanted) -> Option<u32> {
+    fn expand(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let mut at = self.room(wanted)?;
         if self.block(at).state == State::Unmapped {
             let size = self.block(at).size.min(wanted.size);
@@ -666,7 +666,7 @@ impl<D: Driver> Model<D> {
     }
 
     /// The lowest place of the stream where free blocks and gaps together are large enough; a new range otherwise.
-    fn room(&mut self, wanted: &Wanted) -> Option<u32> {
+    fn room(&mut self, wanted: &BlockRequest) -> Option<u32> {
         let usable =
             |at: u32| at != NONE && matches!(self.block(at).state, State::Free | State::Unmapped);
         let pool = &self.pools[wanted.pool as usize];
@@ -823,7 +823,7 @@ impl<D: Driver> Model<D> {
 
     /// With `max_split_size`: one block that is never split and would do, or several that together would. Whether the
     /// driver should be asked again.
-    fn release_oversize(&mut self, wanted: &Wanted) -> bool {
+    fn release_oversize(&mut self, wanted: &BlockRequest) -> bool {
         let max_split = self.rules.max_split();
         if max_split == u64::MAX {
             return false;

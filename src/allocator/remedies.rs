@@ -3,8 +3,8 @@
 use super::config::Config;
 use super::rules::{NEWEST, Rules};
 use super::trace::{Op, Trace};
-use super::whatif::{Outlook, Room, replay};
-use crate::model::replay_result::{Fate, Replayed, Tried};
+use super::whatif::{Room, WhatifResult, replay};
+use crate::model::replay_result::{Fate, Replayed, SettingResult};
 use crate::model::units::Bytes;
 
 /// What is tried: every setting that a card names as a fix and that can be played (a test of `diagnose` says which is
@@ -52,7 +52,7 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<Replayed, String> {
         config.memory_fraction = config.memory_fraction.or(present.memory_fraction);
         let outlook = replay(trace, &Rules::new(torch, &config), room);
         let fate = fate(&outlook, trace);
-        Some(Tried {
+        Some(SettingResult {
             conf: (*conf).to_owned(),
             fate,
             peak_reserved_bytes: outlook.peak_reserved,
@@ -70,7 +70,7 @@ pub fn try_all(trace: &Trace, room: Room) -> Result<Replayed, String> {
     })
 }
 
-fn fate(outlook: &Outlook, trace: &Trace) -> Fate {
+fn fate(outlook: &WhatifResult, trace: &Trace) -> Fate {
     match outlook.last_oom {
         Some(oom) if oom.operation < trace.ops.len() && !oom.recorded => Fate::Earlier,
         Some(oom) if oom.operation == trace.ops.len() => Fate::Same,
@@ -81,7 +81,7 @@ fn fate(outlook: &Outlook, trace: &Trace) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::trace::{PoolId, Recorded, Seen};
+    use crate::allocator::trace::{PoolId, Recorded, RecordedAction};
 
     /// A live tensor at the beginning of a large hole, and a request larger than the hole.
     fn pinned(wanted: u64) -> Trace {
@@ -93,7 +93,7 @@ mod tests {
         };
         Trace {
             ops: vec![
-                Op::Seen(Seen::Reserved(Bytes::mib(600))),
+                Op::Recorded(RecordedAction::Reserved(Bytes::mib(600))),
                 alloc(1, 600),
                 Op::Free { block: 1 },
                 Op::FreeCompleted { block: 1 },
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    fn tried(wanted: u64) -> Vec<Tried> {
+    fn tried(wanted: u64) -> Vec<SettingResult> {
         let trace = until(pinned(wanted), Bytes::mib(300)).expect("the failure");
         try_all(&trace, room(900)).expect("something to tell").tried
     }

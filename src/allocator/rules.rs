@@ -62,13 +62,13 @@ impl Rules {
     }
 
     /// Which of several free blocks of a size is taken.
-    pub(super) fn ties(&self) -> Ties {
+    pub(super) fn ties(&self) -> TieBreak {
         if self.torch < (2, 12) {
-            Ties::Address
+            TieBreak::Address
         } else if self.torch == (2, 12) {
-            Ties::Block
+            TieBreak::Block
         } else {
-            Ties::Segment
+            TieBreak::Segment
         }
     }
 
@@ -111,7 +111,7 @@ impl Rules {
 
 /// Among free blocks of one stream and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ties {
+pub(super) enum TieBreak {
     /// The lowest address.
     Address,
     /// The one that was made first.

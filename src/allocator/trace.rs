@@ -4,7 +4,7 @@
 //! Whoever reads a history (a memory snapshot's `device_traces`, the hook's trace, the present blocks of a running
 //! process) writes it down as a [`Trace`], once per device. Only what the *program* did is an [`Op`]: allocate, free,
 //! empty the cache. What the allocator did in answer (segments) is another setting's to decide; it is
-//! kept as [`Seen`], to tell how near the replay under the program's own settings comes to what happened.
+//! kept as [`RecordedAction`], to tell how near the replay under the program's own settings comes to what happened.
 //!
 //! A snapshot's events become operations like this:
 //!
@@ -13,8 +13,8 @@
 //! | `alloc` | [`Op::Alloc`]; its `size` is what was asked for, before rounding |
 //! | `free_requested` | [`Op::Free`] |
 //! | `free_completed` | [`Op::FreeCompleted`] |
-//! | `segment_alloc`, `segment_map` | [`Op::Seen`] with [`Seen::Reserved`] |
-//! | `segment_free`, `segment_unmap` | [`Op::Seen`] with [`Seen::Returned`] |
+//! | `segment_alloc`, `segment_map` | [`Op::Recorded`] with [`RecordedAction::Reserved`] |
+//! | `segment_free`, `segment_unmap` | [`Op::Recorded`] with [`RecordedAction::Returned`] |
 //! | `oom` | [`Op::Refused`]; its `size` is the rounded one |
 //!
 //! PyTorch keeps the last events only. A block that lived before the first one is in [`Trace::start`].
@@ -56,12 +56,12 @@ pub enum Op {
     /// A graph or a `MemPool` was destroyed: its memory goes back once its blocks are free.
     ReleasePool { pool: PoolId },
     /// What the allocator did, which no replay needs.
-    Seen(Seen),
+    Recorded(RecordedAction),
 }
 
 /// What the recorded program's allocator did in answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum RecordedAction {
     /// Memory came from the driver: `segment_alloc` or `segment_map`.
     Reserved(Bytes),
     /// It went back: `segment_free` or `segment_unmap`.

@@ -78,13 +78,13 @@ const MAX_SAMPLES: usize = 64;
 
 /// The samples of one pool over the last ten minutes: two KiB.
 #[derive(Debug, Clone, Default)]
-pub struct Watch {
+pub struct PoolSamples {
     samples: VecDeque<Packed>,
     /// Index into [`STEPS`].
     step: u8,
 }
 
-impl Watch {
+impl PoolSamples {
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| sample.at < last.at) {
             // Another boot, or a jump in a recording.
@@ -635,8 +635,8 @@ mod tests {
         assert_eq!(kinds(&series(600, slow)), [NoteKind::LowWaterRising]);
     }
 
-    fn watched(samples: impl IntoIterator<Item = Sample>) -> Watch {
-        let mut watch = Watch::default();
+    fn watched(samples: impl IntoIterator<Item = Sample>) -> PoolSamples {
+        let mut watch = PoolSamples::default();
         samples.into_iter().for_each(|sample| watch.push(sample));
         watch
     }
@@ -668,7 +668,7 @@ mod tests {
             };
             [sample, later(300), later(600)]
         });
-        let mut watch = Watch::default();
+        let mut watch = PoolSamples::default();
         for sample in often {
             watch.push(sample);
             assert!(watch.samples.capacity() <= MAX_SAMPLES);

@@ -7,7 +7,7 @@
 
 use super::model::{Model, Outcome};
 use super::rules::Rules;
-use super::trace::{Op, PoolId, Seen, Trace};
+use super::trace::{Op, PoolId, RecordedAction, Trace};
 use super::{GRANULE, MIN_BLOCK};
 use crate::model::units::Bytes;
 
@@ -34,7 +34,7 @@ impl Room {
 
 /// How a history went under one setting.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outlook {
+pub struct WhatifResult {
     pub peak_reserved: Bytes,
     pub peak_allocated: Bytes,
     /// Reserved and in no block, at the moment when the most was reserved.
@@ -61,7 +61,7 @@ pub struct Oom {
     pub recorded: bool,
 }
 
-impl Outlook {
+impl WhatifResult {
     /// Every request succeeded.
     pub fn fits(&self) -> bool {
         self.oom.is_none()
@@ -69,7 +69,7 @@ impl Outlook {
 }
 
 /// Plays `trace` under `rules`.
-pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> Outlook {
+pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> WhatifResult {
     let mut model = Model::new(rules.clone(), room.card, room.available());
     let mut curve = Curve::new(trace.ops.len());
     let (mut oom, mut last_oom) = (None, None);
@@ -110,7 +110,7 @@ pub fn replay(trace: &Trace, rules: &Rules, room: Room) -> Outlook {
         curve.note(at, stats.allocated.current, stats.reserved.current);
     }
     let stats = *model.stats();
-    Outlook {
+    WhatifResult {
         peak_reserved: Bytes(stats.reserved.peak),
         peak_allocated: Bytes(stats.allocated.peak),
         idle_at_peak,
@@ -195,8 +195,12 @@ pub fn available(trace: &Trace) -> Option<Bytes> {
     let (mut reserved, mut peak, mut room) = (end, end, None);
     for op in trace.ops.iter().rev() {
         match *op {
-            Op::Seen(Seen::Reserved(size)) => reserved = reserved.saturating_sub(size.0),
-            Op::Seen(Seen::Returned(size)) => reserved = reserved.saturating_add(size.0),
+            Op::Recorded(RecordedAction::Reserved(size)) => {
+                reserved = reserved.saturating_sub(size.0)
+            }
+            Op::Recorded(RecordedAction::Returned(size)) => {
+                reserved = reserved.saturating_add(size.0)
+            }
             Op::Refused {
                 requested,
                 driver_free: Some(free),
@@ -321,7 +325,7 @@ mod tests {
         let mut trace = Trace {
             ops: vec![
                 alloc(1, 600),
-                Op::Seen(Seen::Reserved(Bytes::mib(600))),
+                Op::Recorded(RecordedAction::Reserved(Bytes::mib(600))),
                 refused,
                 alloc(2, 100),
                 alloc(3, 400),
@@ -335,7 +339,9 @@ mod tests {
         assert_eq!((outlook.played, outlook.num_ooms), (5, 2));
         assert_eq!(available(&trace), None);
         trace.recorded.reserved_end = Some(Bytes::mib(700));
-        trace.ops.push(Op::Seen(Seen::Reserved(Bytes::mib(100))));
+        trace
+            .ops
+            .push(Op::Recorded(RecordedAction::Reserved(Bytes::mib(100))));
         assert_eq!(available(&trace), Some(Bytes::mib(900)));
         let larger = replay(&trace, &rules(""), room(2000));
         assert!(larger.fits() && larger.played == 7);

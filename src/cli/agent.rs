@@ -8,7 +8,7 @@ use color_eyre::eyre::bail;
 use super::settings::agent_options;
 use super::{incident_sync, runtime};
 use crate::collect::agent::Options;
-use crate::model::permissions::Leave;
+use crate::model::permissions::Permissions;
 use crate::model::units::Millis;
 use crate::source::local;
 use crate::source::remote::serve::serve;
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let runtime = runtime()?;
     let _guard = runtime.enter();
     let source = local::start(Options {
-        leave: Leave {
+        leave: Permissions {
             signals: args
                 .allow_signals
                 .then_some(())

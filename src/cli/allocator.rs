@@ -21,12 +21,12 @@ use crate::collect::hook::told_by;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::dump::Recorder;
 use crate::collect::memory::live::Live;
-use crate::collect::memory::pause::{Held, Hold, HoldError};
+use crate::collect::memory::pause::{PauseError, PauseStats, ThreadPause};
 use crate::collect::torch::{Attached, DeviceStats, Failure, Stat};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{Allocator, Block, PoolId, PoolKind, PoolMap, Segment};
 use crate::model::reading::{Missing, Reading};
-use crate::model::reported_pool::{Framework, ToldPool};
+use crate::model::reported_pool::{Framework, ReportedPool};
 use crate::model::units::{Bytes, GpuUuid, Pid};
 
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ pub struct Args {
     /// Print JSON: sizes in bytes, a missing value as its reason
     #[arg(long)]
     json: bool,
-    /// Hold the process still while its map is read, for at most 150 ms at a time: exact, however busy it is
+    /// ThreadPause the process still while its map is read, for at most 150 ms at a time: exact, however busy it is
     #[arg(long)]
     pause: bool,
     /// Write the memory that was looked at to a file, as test data
@@ -58,7 +58,7 @@ struct Document {
     devices: Reading<Vec<Device>>,
     /// Of other frameworks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    told: Vec<Told>,
+    told: Vec<ReportedPoolJson>,
     /// With `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
@@ -86,7 +86,7 @@ struct Device {
     largest_free_block: Reading<Bytes>,
     fits: Reading<Bytes>,
     free_histogram: Vec<Bucket>,
-    segments: Reading<Vec<Listed>>,
+    segments: Reading<Vec<SegmentJson>>,
 }
 
 /// The aggregates, by the names of `torch.cuda.memory_stats()`.
@@ -110,7 +110,7 @@ struct Extent {
 
 /// A pool of which the program itself tells.
 #[derive(Serialize)]
-struct Told {
+struct ReportedPoolJson {
     framework: Framework,
     allocator: Allocator,
     #[serde(skip)]
@@ -137,7 +137,7 @@ struct Bucket {
 
 /// A segment; its blocks only when they were asked for.
 #[derive(Serialize)]
-struct Listed {
+struct SegmentJson {
     address: u64,
     size: Bytes,
     pool: PoolKind,
@@ -170,7 +170,7 @@ pub fn run(args: &Args) -> Result<u8> {
     document.told = told_by(proc_root, pid)
         .others
         .into_iter()
-        .map(Told::from)
+        .map(ReportedPoolJson::from)
         .collect();
     let is_told = !document.told.is_empty();
     if args.json {
@@ -225,7 +225,7 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
 }
 
 /// A device's statistics, and its map with those that it was held against.
-type Found = (DeviceStats, Result<(PoolMap, DeviceStats), Failure>);
+type DeviceReadout = (DeviceStats, Result<(PoolMap, DeviceStats), Failure>);
 
 /// The map of every device that a process uses, and what its library was recognised as.
 pub(super) fn maps(proc_root: &Path, pid: Pid) -> Result<(Vec<PoolMap>, &'static str), Failure> {
@@ -239,7 +239,7 @@ pub(super) fn maps(proc_root: &Path, pid: Pid) -> Result<(Vec<PoolMap>, &'static
     Ok((maps?, attached.library()))
 }
 
-fn read_running(attached: &mut Attached<Live>) -> Result<Vec<Found>, Failure> {
+fn read_running(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Failure> {
     let found = in_use(whole(attached)?).into_iter().map(|stats| {
         let map = attached.map_and_stats(stats.ordinal);
         (stats, map)
@@ -252,11 +252,11 @@ fn read_held(
     proc_root: &Path,
     pid: Pid,
     attached: &mut Attached<Live>,
-) -> Result<Result<(Vec<Found>, Pause), HoldError>, Failure> {
-    let is_exact = |found: &Found| found.1.as_ref().is_ok_and(|(map, _)| map.exact);
+) -> Result<Result<(Vec<DeviceReadout>, Pause), PauseError>, Failure> {
+    let is_exact = |found: &DeviceReadout| found.1.as_ref().is_ok_and(|(map, _)| map.exact);
     let mut pause = Pause::default();
     loop {
-        let hold = match Hold::new(proc_root, pid) {
+        let hold = match ThreadPause::new(proc_root, pid) {
             Ok(hold) => hold,
             Err(why) => return Ok(Err(why)),
         };
@@ -271,7 +271,7 @@ fn read_held(
     }
 }
 
-fn read_standing(attached: &mut Attached<Live>) -> Result<Vec<Found>, Failure> {
+fn read_standing(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Failure> {
     let stats = attached.stats()?;
     if stats.len() < attached.devices().len() {
         return Err(Failure::Busy);
@@ -350,7 +350,7 @@ fn device(
                 bytes: bar.bytes.0,
             })
             .collect(),
-        segments: segments.map(|s| s.into_iter().map(|s| Listed::new(s, blocks)).collect()),
+        segments: segments.map(|s| s.into_iter().map(|s| SegmentJson::new(s, blocks)).collect()),
     }
 }
 
@@ -383,8 +383,8 @@ impl From<Stat> for Extent {
     }
 }
 
-impl From<ToldPool> for Told {
-    fn from(told: ToldPool) -> Self {
+impl From<ReportedPool> for ReportedPoolJson {
+    fn from(told: ReportedPool) -> Self {
         Self {
             framework: told.framework,
             allocator: told.allocator,
@@ -404,7 +404,7 @@ impl From<ToldPool> for Told {
     }
 }
 
-impl Listed {
+impl SegmentJson {
     fn new(segment: Segment, blocks: bool) -> Self {
         Self {
             address: segment.address,
@@ -419,7 +419,7 @@ impl Listed {
 }
 
 impl Pause {
-    fn note(&mut self, held: Option<Held>) {
+    fn note(&mut self, held: Option<PauseStats>) {
         self.times += 1;
         let Some(held) = held else {
             return;
@@ -488,8 +488,8 @@ fn text(document: &Document) -> String {
     text
 }
 
-fn write_told(text: &mut String, told: &Told) {
-    let Told { name, ordinal, .. } = told;
+fn write_told(text: &mut String, told: &ReportedPoolJson) {
+    let ReportedPoolJson { name, ordinal, .. } = told;
     let _ = writeln!(
         text,
         "\ndevice {ordinal}  {name}, told by the program itself"

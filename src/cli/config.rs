@@ -8,7 +8,7 @@ use color_eyre::eyre::OptionExt;
 
 use super::print;
 use super::settings::definition::{HOSTS, KEYS, Kind, TableDef};
-use super::settings::{Origin, Place, Settings, SharedArgs, Themes};
+use super::settings::{ConfigPath, Origin, Settings, SharedArgs, Themes};
 use crate::model::units::Millis;
 use crate::tui::action::ACTIONS;
 
@@ -31,7 +31,7 @@ enum Command {
 
 pub fn run(args: &Args, shared: &SharedArgs, interval: Option<Millis>) -> Result<u8> {
     let place = || {
-        Place::find(shared.config.as_deref())
+        ConfigPath::find(shared.config.as_deref())
             .ok_or_eyre("this user has no home directory; --config names a file")
     };
     match args.command {
@@ -49,7 +49,7 @@ pub fn run(args: &Args, shared: &SharedArgs, interval: Option<Millis>) -> Result
     Ok(0)
 }
 
-fn fine(place: &Place) -> String {
+fn fine(place: &ConfigPath) -> String {
     let path = place.path.display();
     if place.path.exists() {
         format!("{path} is right\n")

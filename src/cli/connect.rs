@@ -17,7 +17,7 @@ use crate::model::units::Millis;
 use crate::source::remote::protocol::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};
-use crate::tui::WayIn;
+use crate::tui::InteractiveLogin;
 
 /// What may be done at the other end.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +34,7 @@ pub struct FarArgs {
 /// What may be done to a far host, beside looking.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 #[group(skip)]
-pub struct May {
+pub struct AllowedActions {
     /// Let signals be sent to processes of a far host
     #[arg(long = "allow-signals")]
     pub signals: bool,
@@ -48,7 +48,7 @@ const IS_AGENT: bool = cfg!(local);
 
 /// What a look at a host told.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum HostCheck {
     Agent,
     NoAgent(Bare),
     /// It answers in its own way: whether there is an agent will be seen.
@@ -76,7 +76,12 @@ impl Bare {
 }
 
 /// A connection that needs no more questions.
-pub fn prepare(target: Target, interval: Millis, args: &FarArgs, may: May) -> Result<Connection> {
+pub fn prepare(
+    target: Target,
+    interval: Millis,
+    args: &FarArgs,
+    may: AllowedActions,
+) -> Result<Connection> {
     let connection = connection(target, interval, may);
     settle(&connection, args)?;
     Ok(connection)
@@ -88,7 +93,7 @@ pub fn prepare_all(
     targets: Vec<Target>,
     interval: Millis,
     args: &FarArgs,
-    may: May,
+    may: AllowedActions,
 ) -> Vec<Connection> {
     let looked_at = std::thread::scope(|scope| {
         let looks = targets.into_iter().map(|target| {
@@ -111,12 +116,12 @@ pub fn prepare_all(
 }
 
 /// What asks the person what ssh has to ask, when a link was lost: where that is answered the next connection is shared.
-pub fn way_in(connection: &Connection) -> Option<WayIn> {
+pub fn way_in(connection: &Connection) -> Option<InteractiveLogin> {
     let Target::Ssh(ssh) = connection.target.clone() else {
         return None;
     };
     let shared = connection.shared.clone();
-    Some(WayIn {
+    Some(InteractiveLogin {
         to: visible(connection.target.name().as_bytes(), 60),
         command: Box::new(move || {
             let mut command = ssh.asking(shared.as_ref(), &look());
@@ -126,7 +131,7 @@ pub fn way_in(connection: &Connection) -> Option<WayIn> {
     })
 }
 
-fn connection(target: Target, interval: Millis, may: May) -> Connection {
+fn connection(target: Target, interval: Millis, may: AllowedActions) -> Connection {
     let shared = match &target {
         Target::Ssh(ssh) => share(ssh),
         Target::Via(_) | Target::Slurm(_) => None,
@@ -146,7 +151,7 @@ fn settle(connection: &Connection, args: &FarArgs) -> Result<()> {
         return Ok(());
     };
     let shared = connection.shared.as_ref();
-    let Seen::NoAgent(bare) = look_at(ssh, shared)? else {
+    let HostCheck::NoAgent(bare) = look_at(ssh, shared)? else {
         return Ok(());
     };
     let lack = bare.lack(&ssh.host);
@@ -192,7 +197,7 @@ fn has_agent(connection: &Connection) -> bool {
     let mut command = ssh.silent(connection.shared.as_ref(), &look());
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output();
-    output.is_ok_and(|output| seen(&String::from_utf8_lossy(&output.stdout)) == Seen::Agent)
+    output.is_ok_and(|output| seen(&String::from_utf8_lossy(&output.stdout)) == HostCheck::Agent)
 }
 
 /// Where ssh shares this connection: nowhere when the user's configuration says where, or there is no place.
@@ -221,14 +226,14 @@ fn share(ssh: &Ssh) -> Option<Shared> {
     is_short.then_some(Shared { socket })
 }
 
-fn look_at(ssh: &Ssh, shared: Option<&Shared>) -> Result<Seen> {
+fn look_at(ssh: &Ssh, shared: Option<&Shared>) -> Result<HostCheck> {
     let mut command = ssh.asking(shared, &look());
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::inherit());
     let output = run(command)?;
     let text = String::from_utf8_lossy(&output.stdout);
     match seen(&text) {
-        Seen::Unknown if !output.status.success() => {
+        HostCheck::Unknown if !output.status.success() => {
             // What it complained of stands above.
             let code = output
                 .status
@@ -248,7 +253,7 @@ fn run(mut command: Command) -> Result<std::process::Output> {
     Ok(child.wait_with_output()?)
 }
 
-fn seen(text: &str) -> Seen {
+fn seen(text: &str) -> HostCheck {
     let (mut bare, mut is_there) = (Bare::default(), false);
     for line in text.lines() {
         is_there |= line.starts_with("gputop-at ");
@@ -258,7 +263,7 @@ fn seen(text: &str) -> Seen {
         }
         if let Some((_, words)) = line.split_once(GREETING) {
             match fits(words.as_bytes()) {
-                Ok(()) => return Seen::Agent,
+                Ok(()) => return HostCheck::Agent,
                 Err(version) => bare.other = Some(version),
             }
         }
@@ -266,8 +271,8 @@ fn seen(text: &str) -> Seen {
     // One that did not greet will say why.
     let is_silent = is_there && bare.other.is_none();
     match is_silent || bare.machine.is_empty() {
-        true => Seen::Unknown,
-        false => Seen::NoAgent(bare),
+        true => HostCheck::Unknown,
+        false => HostCheck::NoAgent(bare),
     }
 }
 
@@ -328,10 +333,10 @@ mod tests {
         let greeting = "gputop-agent protocol=1 version=0.1.0\n";
         let found =
             format!("Welcome!\ngputop-on Linux x86_64\ngputop-at /usr/bin/gputop\n{greeting}");
-        assert_eq!(seen(&found), Seen::Agent);
-        assert_eq!(seen(greeting), Seen::Agent);
+        assert_eq!(seen(&found), HostCheck::Agent);
+        assert_eq!(seen(greeting), HostCheck::Agent);
         let none = |has_nvidia_smi, other: Option<&str>| {
-            Seen::NoAgent(Bare {
+            HostCheck::NoAgent(Bare {
                 machine: "Linux aarch64".into(),
                 has_nvidia_smi,
                 other: other.map(Into::into),
@@ -346,7 +351,7 @@ mod tests {
         let other = format!("{smi}gputop-at gputop\ngputop-agent protocol=99 version=7.1\n");
         assert_eq!(seen(&other), none(true, Some("7.1")));
         let mute = "gputop-on Linux x86_64\ngputop-at gputop\n";
-        assert_eq!(seen(mute), Seen::Unknown);
-        assert_eq!(seen("This account is not available.\n"), Seen::Unknown);
+        assert_eq!(seen(mute), HostCheck::Unknown);
+        assert_eq!(seen("This account is not available.\n"), HostCheck::Unknown);
     }
 }

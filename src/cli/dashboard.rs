@@ -7,7 +7,7 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
-use super::connect::{FarArgs, May, prepare, prepare_all, way_in};
+use super::connect::{AllowedActions, FarArgs, prepare, prepare_all, way_in};
 #[cfg(local)]
 use super::demo;
 #[cfg(local)]
@@ -19,7 +19,7 @@ use super::{incident_inbox, malloc_tuning, runtime};
 use crate::collect::agent::Options;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
-use crate::model::permissions::Leave;
+use crate::model::permissions::Permissions;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
 use crate::model::units::Millis;
@@ -37,7 +37,7 @@ pub struct Args {
     #[command(flatten)]
     far: FarArgs,
     #[command(flatten)]
-    may: May,
+    may: AllowedActions,
     /// Time between samples: 1s, 500ms, 2m
     #[arg(long, short, value_parser = interval_argument)]
     pub interval: Option<Millis>,
@@ -72,7 +72,7 @@ fn here(_: &Settings, _: &Runtime) -> Result<u8> {
 #[cfg(local)]
 fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
-        leave: Leave::readonly(settings.readonly),
+        leave: Permissions::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
     let mut host = Host::new(settings.app(None), source);
@@ -135,7 +135,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
     let mut app = settings.app(None);
-    app.leave = app.leave.and(Leave {
+    app.leave = app.leave.and(Permissions {
         signals: args
             .may
             .signals
@@ -187,7 +187,7 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
         } else {
             None
         };
-        if matches!(update, Update::Event(_) | Update::Kept(_)) {
+        if matches!(update, Update::Event(_) | Update::RemoteIncident(_)) {
             host.before.push(update.clone());
         }
         host.app.update(update);

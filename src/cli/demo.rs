@@ -10,7 +10,7 @@ use super::{dashboard, runtime};
 use crate::source::replay::{Options, Recording as File, play};
 use crate::tui;
 use crate::tui::app::Recording;
-use crate::tui::incidents::Desk;
+use crate::tui::incidents::IncidentInbox;
 
 /// A training run on an H200, as it was recorded.
 pub const DEMO: &[u8] = include_bytes!("../../assets/demo.gpt.zst");
@@ -42,6 +42,6 @@ pub fn show(settings: &Settings, reason: Option<String>) -> Result<u8> {
         app,
         source,
         settings.outside(),
-        Desk::unserved(),
+        IncidentInbox::unserved(),
     ))?))
 }

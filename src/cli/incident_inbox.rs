@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::incidents::{Changes, Entry, Store, StoreError, Uid};
-use crate::tui::incidents::{Desk, Known, Place};
+use crate::tui::incidents::{IncidentInbox, IncidentSubject, ListedIncident};
 use crate::watch::Keep;
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ impl Service {
 }
 
 /// A desk of this user's store.
-pub fn serve(keep: Option<Keep>) -> (Desk, Service) {
+pub fn serve(keep: Option<Keep>) -> (IncidentInbox, Service) {
     let (incidents, incoming) = tokio::sync::mpsc::unbounded_channel();
     let (opened, orders) = mpsc::channel();
     let (alive, ended) = mpsc::channel();
@@ -48,7 +48,7 @@ pub fn serve(keep: Option<Keep>) -> (Desk, Service) {
     if let Err(error) = started {
         tracing::warn!("the incident store is not watched: {error}");
     }
-    let desk = Desk {
+    let desk = IncidentInbox {
         incoming,
         opened,
         keep,
@@ -56,7 +56,11 @@ pub fn serve(keep: Option<Keep>) -> (Desk, Service) {
     (desk, Service { ended })
 }
 
-fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiver<String>) {
+fn watch(
+    store: &Store,
+    incidents: &UnboundedSender<Vec<ListedIncident>>,
+    orders: &Receiver<String>,
+) {
     let mut changes = Changes::default();
     loop {
         if changes.are_new(store) {
@@ -80,7 +84,7 @@ fn watch(store: &Store, incidents: &UnboundedSender<Vec<Known>>, orders: &Receiv
 /// All that nobody has read, and of those that somebody has the newest, which have their marks in the charts.
 ///
 /// A record at a time, since a store may have tens of mebibytes of them.
-fn worth_showing(store: &Store) -> Result<Vec<Known>, StoreError> {
+fn worth_showing(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     let (mut list, mut count) = (Vec::new(), 0);
     store.each(|entry| {
         count += 1;
@@ -95,10 +99,10 @@ fn worth_showing(store: &Store) -> Result<Vec<Known>, StoreError> {
     Ok(list.into_iter().map(|(_, known)| known).collect())
 }
 
-fn known(entry: Entry, with_scene: bool) -> Known {
-    let place = Place::of_record(&entry.record);
+fn known(entry: Entry, with_scene: bool) -> ListedIncident {
+    let place = IncidentSubject::of_record(&entry.record);
     let scene = entry.record.scene.filter(|_| with_scene);
-    Known {
+    ListedIncident {
         incident: Arc::new(entry.record.incident),
         is_read: entry.is_read,
         place,

@@ -10,23 +10,23 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::incidents::{Changes, Store, Uid};
-use crate::model::remote_incident::{Kept, OnShelf};
+use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::source::live_message::Reply;
 use crate::source::remote::MAX_ON_SHELF;
-use crate::source::remote::serve::Shelf;
+use crate::source::remote::serve::IncidentRequests;
 
 const PERIOD: Duration = Duration::from_secs(2);
 /// What is older is told to nobody who was not there.
 const OLD: Duration = Duration::from_hours(30 * 24);
 
 /// This user's store, or none where there is none to be had.
-pub fn serve() -> Option<Shelf> {
+pub fn serve() -> Option<IncidentRequests> {
     let store = Store::of_this_user().ok()?;
     let (asked, orders) = mpsc::channel();
     let (tell, told) = unbounded_channel();
     let thread = thread::Builder::new().name("incidents".into());
     thread.spawn(move || watch(&store, &orders, &tell)).ok()?;
-    Some(Shelf { asked, told })
+    Some(IncidentRequests { asked, told })
 }
 
 /// Until the other side is gone.
@@ -65,22 +65,22 @@ fn shelf(store: &Store) -> Vec<OnShelf> {
     shelf
 }
 
-fn kept(store: &Store, uid: String) -> Kept {
+fn kept(store: &Store, uid: String) -> RemoteIncident {
     let entry = uid
         .parse::<Uid>()
         .ok()
         .and_then(|uid| store.entry(&uid).ok());
     let Some(mut entry) = entry else {
-        return Kept {
+        return RemoteIncident {
             uid,
-            ..Kept::default()
+            ..RemoteIncident::default()
         };
     };
     // No screen shows them, and they are most of it.
     if let Some(scene) = &mut entry.record.scene {
         scene.forget_blocks();
     }
-    Kept {
+    RemoteIncident {
         uid,
         is_read: entry.is_read,
         record: serde_json::to_value(&entry.record).unwrap_or_default(),

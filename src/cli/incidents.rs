@@ -124,7 +124,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
         unreadable,
     } = store.list()?;
     if json {
-        let incidents = entries.iter().rev().map(|entry| Listed {
+        let incidents = entries.iter().rev().map(|entry| IncidentRow {
             incident: &entry.record.incident,
             read: entry.is_read,
         });
@@ -231,7 +231,7 @@ struct Document<T> {
 }
 
 #[derive(Serialize)]
-struct Listed<'a> {
+struct IncidentRow<'a> {
     #[serde(flatten)]
     incident: &'a Incident,
     read: bool,

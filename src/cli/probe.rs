@@ -17,7 +17,7 @@ use crate::collect;
 use crate::export;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
-use crate::model::probe::{Outcome, Policy, Probe, Wish};
+use crate::model::probe::{Outcome, Policy, Probe, ProbeRequest};
 use crate::model::process::ProcessKey;
 use crate::model::text::quoted;
 use crate::model::units::{Bytes, GpuUuid, Millis, Pid, StartTicks};
@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<u8> {
         None => None,
     };
     let gpu = choose(args.gpu.as_deref(), process, &frame)?;
-    let wish = Wish {
+    let wish = ProbeRequest {
         gpu,
         process,
         limit: Some(args.limit),

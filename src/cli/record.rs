@@ -14,8 +14,8 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
-use self::remote_incidents::Telling;
-use super::connect::{FarArgs, May, prepare};
+use self::remote_incidents::RemoteIncidentEvents;
+use super::connect::{AllowedActions, FarArgs, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
 use super::settings::{Settings, interval_argument, maps_argument};
@@ -34,7 +34,7 @@ use crate::source::map_schedule::{Every, Rounds};
 use crate::source::record::Recorder;
 use crate::source::remote::{self, Target};
 use crate::source::stream::Source;
-use crate::watch::{Found, Keep, Watcher};
+use crate::watch::{Keep, WatchResult, Watcher};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -84,7 +84,7 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
             target,
             settings.interval,
             &args.far,
-            May::default(),
+            AllowedActions::default(),
         )?)?,
     };
     let hello = first_words(&mut source).await?;
@@ -138,7 +138,7 @@ struct Tape {
     recorder: Recorder,
     rounds: Rounds,
     watcher: Watcher,
-    telling: Telling,
+    telling: RemoteIncidentEvents,
     frames: u64,
     lost: bool,
     told: HashMap<CaseKey, String>,
@@ -155,7 +155,7 @@ impl Tape {
     ) -> Result<Self> {
         let watcher = Watcher::start(keep)?;
         watcher.see(&Update::Hello(Arc::clone(hello)));
-        let mut telling = Telling::default();
+        let mut telling = RemoteIncidentEvents::default();
         telling.hello(hello);
         Ok(Self {
             name,
@@ -203,7 +203,7 @@ impl Tape {
             }
             Update::Event(event) => recorder.event(&event)?,
             Update::Hello(hello) => self.telling.hello(&hello),
-            Update::Kept(kept) => {
+            Update::RemoteIncident(kept) => {
                 if let Some(event) = self.telling.event(&kept) {
                     recorder.event(&event)?;
                 }
@@ -243,7 +243,7 @@ impl Tape {
         Ok(self.frames)
     }
 
-    fn report(&mut self, found: &Found) {
+    fn report(&mut self, found: &WatchResult) {
         report(found, self.name.as_deref(), &mut self.told);
     }
 }
@@ -261,9 +261,9 @@ async fn first_words(source: &mut Source) -> Result<Arc<Hello>> {
 }
 
 /// Says what was found, above the line that counts frames: each incident once, and again when it is another one now.
-fn report(found: &Found, name: Option<&str>, told: &mut HashMap<CaseKey, String>) {
+fn report(found: &WatchResult, name: Option<&str>, told: &mut HashMap<CaseKey, String>) {
     match found {
-        Found::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
+        WatchResult::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
             let id = revision.incident.id.clone();
             if told.insert(revision.key.clone(), id.clone()) == Some(id.clone()) {
                 return;
@@ -274,8 +274,8 @@ fn report(found: &Found, name: Option<&str>, told: &mut HashMap<CaseKey, String>
             let title = &revision.incident.title;
             tell(name, &format!("{id}: {title}{kept}"));
         }
-        Found::Incident(..) => {}
-        Found::Trouble(why) => tell(name, why),
+        WatchResult::Incident(..) => {}
+        WatchResult::Trouble(why) => tell(name, why),
     }
 }
 

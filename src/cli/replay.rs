@@ -12,7 +12,7 @@ use crate::source::Position;
 use crate::source::layout::ENDING;
 use crate::source::replay::{Options, Recording as File, play, play_all};
 use crate::tui::app::{App, Recording};
-use crate::tui::incidents::Desk;
+use crate::tui::incidents::IncidentInbox;
 use crate::tui::{self, Host};
 
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,12 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
         Ok([recording]) => {
             let app = app(settings, options, name(&files[0], ""));
             let source = play(recording, options);
-            runtime()?.block_on(tui::run(app, source, settings.outside(), Desk::unserved()))?
+            runtime()?.block_on(tui::run(
+                app,
+                source,
+                settings.outside(),
+                IncidentInbox::unserved(),
+            ))?
         }
         Err(recordings) => {
             let names = files.iter().map(|file| name(file, ENDING));
@@ -82,7 +87,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
                 hosts.collect(),
                 (fleet, Some(list)),
                 settings.outside(),
-                Desk::unserved(),
+                IncidentInbox::unserved(),
             ))?
         }
     };

@@ -12,17 +12,17 @@ use super::torch::{Attached, Failure};
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::probe::{
-    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProcessSide, Wish,
+    DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest, ProcessSide,
     default_headroom, least_free,
 };
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
-use crate::probe::pattern::{self, Pattern, Seen};
-use crate::probe::{Ask, process_side};
+use crate::probe::pattern::{self, Pattern, TimedMap};
+use crate::probe::{ChildRequest, process_side};
 
 /// Does it, and waits until everything is given back. Takes up to seconds.
-pub fn probe(wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
+pub fn probe(wish: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
     let (time, at) = (now_wall(), now_mono());
     let mut probe = match ask(wish, frame) {
         Ok(ask) => with_process(ask, wish, frame, proc_root),
@@ -37,12 +37,12 @@ pub fn probe(wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
 ///
 /// # Errors
 /// Why it would not: a clause.
-pub fn outlook(gpu: &GpuUuid, frame: &Frame) -> Result<Outlook, String> {
-    let wish = Wish {
+pub fn outlook(gpu: &GpuUuid, frame: &Frame) -> Result<ProbeReadiness, String> {
+    let wish = ProbeRequest {
         gpu: gpu.clone(),
-        ..Wish::default()
+        ..ProbeRequest::default()
     };
-    let ask = Ask {
+    let ask = ChildRequest {
         look: true,
         limit: Millis(0),
         locks: None,
@@ -54,7 +54,7 @@ pub fn outlook(gpu: &GpuUuid, frame: &Frame) -> Result<Outlook, String> {
         return Err(probe.reason.unwrap_or_else(|| "for no known reason".into()));
     }
     let without = probe.patterns.into_iter();
-    Ok(Outlook {
+    Ok(ProbeReadiness {
         headroom: total.map(|total| default_headroom(total, ask.others)),
         without: without
             .filter_map(|run| Some((run.policy, run.missing?)))
@@ -64,7 +64,7 @@ pub fn outlook(gpu: &GpuUuid, frame: &Frame) -> Result<Outlook, String> {
 
 /// A probe that would work.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outlook {
+pub struct ProbeReadiness {
     /// What it would leave free.
     pub headroom: Option<Bytes>,
     /// Policies that it could not run, and why.
@@ -82,7 +82,12 @@ pub fn refused(gpu: &GpuUuid, why: String) -> Probe {
     }
 }
 
-fn with_process(mut ask: Ask, wish: &Wish, frame: &Frame, proc_root: &Path) -> Probe {
+fn with_process(
+    mut ask: ChildRequest,
+    wish: &ProbeRequest,
+    frame: &Frame,
+    proc_root: &Path,
+) -> Probe {
     let mut side = None;
     ask.pattern = pattern::synthetic(ask.arena);
     if let Some(process) = wish.process {
@@ -114,7 +119,7 @@ const LOOKS: usize = 12;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(40);
 
 /// Its requests, from the best that is known of them.
-fn pattern_of(process: ProcessKey, seen: &[Seen], arena: Bytes) -> Pattern {
+fn pattern_of(process: ProcessKey, seen: &[TimedMap], arena: Bytes) -> Pattern {
     let source = format!("PID {}", process.pid);
     let Some(last) = seen.last() else {
         return Pattern::default();
@@ -135,7 +140,7 @@ fn maps_of(
     gpu: &GpuUuid,
     frame: &Frame,
     proc_root: &Path,
-) -> Result<Vec<Seen>, String> {
+) -> Result<Vec<TimedMap>, String> {
     let say = |failure: Failure| failure.missing().to_string();
     let mut attached = Attached::open(proc_root, process.pid).map_err(say)?;
     let placed = frame.pools.iter().flat_map(|pools| pools.of(process));
@@ -151,7 +156,7 @@ fn maps_of(
             most.map_or(0, |stats| stats.ordinal)
         }
     };
-    let mut all: Vec<Seen> = Vec::new();
+    let mut all: Vec<TimedMap> = Vec::new();
     for look in 0..LOOKS {
         if look > 0 {
             thread::sleep(BETWEEN_LOOKS);
@@ -168,7 +173,7 @@ fn maps_of(
         let is_first = all.is_empty();
         if map.exact || is_first {
             let requests = u64::try_from(stats.allocation.all.allocated).unwrap_or_default();
-            let seen = Seen { requests, map };
+            let seen = TimedMap { requests, map };
             if all.last().is_some_and(|last| !last.map.exact) {
                 all.clear();
             }
@@ -179,7 +184,7 @@ fn maps_of(
 }
 
 /// What the child is told, without the pattern.
-fn ask(wish: &Wish, frame: &Frame) -> Result<Ask, String> {
+fn ask(wish: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
     let target = target(&wish.gpu, &frame.gpus)
         .ok_or_else(|| format!("there is no GPU {} here", wish.gpu))?;
     if target.mig.is_none() && target.gpu.mig_enabled.get() == Some(true) {
@@ -193,7 +198,7 @@ fn ask(wish: &Wish, frame: &Frame) -> Result<Ask, String> {
     }
     let memory = target.memory();
     let others = target.others();
-    let ask = Ask {
+    let ask = ChildRequest {
         gpu: wish.gpu.clone(),
         nvml_free: memory.free.clone(),
         others,

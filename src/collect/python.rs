@@ -41,7 +41,7 @@ const PROC: &str = "/proc";
 
 /// Whose stack is wanted, and for what.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wanted {
+pub struct StackRequest {
     pub process: ProcessKey,
     pub why: StackWhy,
     /// The last moment at which it had not happened yet.
@@ -49,7 +49,7 @@ pub struct Wanted {
     pub allocated: Option<Bytes>,
 }
 
-impl Wanted {
+impl StackRequest {
     pub fn asked(process: ProcessKey) -> Self {
         Self {
             process,
@@ -62,15 +62,15 @@ impl Wanted {
 
 pub type Stack = Result<PythonStack, Missing>;
 
-enum Order {
+enum StackCommand {
     Watch(Vec<ProcessKey>),
-    Take(Wanted),
+    Take(StackRequest),
 }
 
 /// A handle on the thread, which ends when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Python {
-    orders: Sender<Order>,
+    orders: Sender<StackCommand>,
 }
 
 impl Python {
@@ -86,8 +86,8 @@ impl Python {
                 let mut reader = PythonReader::default();
                 while let Ok(order) = inbox.recv() {
                     match order {
-                        Order::Watch(keys) => reader.watch(&keys),
-                        Order::Take(wanted) => {
+                        StackCommand::Watch(keys) => reader.watch(&keys),
+                        StackCommand::Take(wanted) => {
                             if let Some(stack) = reader.take(wanted) {
                                 answer(wanted.process, stack);
                             }
@@ -100,11 +100,11 @@ impl Python {
 
     /// Attachments to all other processes are given up.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
-        let _ = self.orders.send(Order::Watch(processes));
+        let _ = self.orders.send(StackCommand::Watch(processes));
     }
 
-    pub fn take(&self, wanted: Wanted) {
-        let _ = self.orders.send(Order::Take(wanted));
+    pub fn take(&self, wanted: StackRequest) {
+        let _ = self.orders.send(StackCommand::Take(wanted));
     }
 }
 
@@ -120,7 +120,7 @@ impl PythonReader {
     }
 
     /// Nothing when it is too late, or could not be read and nobody asked.
-    pub fn take(&mut self, wanted: Wanted) -> Option<Stack> {
+    pub fn take(&mut self, wanted: StackRequest) -> Option<Stack> {
         let is_asked = wanted.why == StackWhy::Request;
         let is_late = |at: Mono| !is_asked && at.since(wanted.since) > MAX_LAG;
         if is_late(now_mono()) {
@@ -137,7 +137,7 @@ impl PythonReader {
         }
     }
 
-    fn read(&mut self, wanted: Wanted) -> Stack {
+    fn read(&mut self, wanted: StackRequest) -> Stack {
         let key = wanted.process;
         check(key)?;
         let known = self.attached.remove(&key);
@@ -160,7 +160,7 @@ impl PythonReader {
             }
             self.attached.insert(key, spy);
         }
-        let Still {
+        let StableThreads {
             at,
             mut threads,
             moving,
@@ -248,7 +248,7 @@ fn missing(error: &(dyn Error + 'static)) -> Missing {
 }
 
 /// The threads of which two reads agree.
-struct Still {
+struct StableThreads {
     at: Mono,
     threads: Vec<StackThread>,
     /// How many others there are.
@@ -262,7 +262,7 @@ struct Failure {
 }
 
 /// Reads until two reads in a row agree on every thread; at last takes those that agreed, if the main one did.
-fn still(spy: &mut PythonSpy, key: ProcessKey) -> Result<Still, Failure> {
+fn still(spy: &mut PythonSpy, key: ProcessKey) -> Result<StableThreads, Failure> {
     let mut partly = None;
     let mut before: Option<Vec<StackTrace>> = None;
     let mut failed = None;
@@ -281,7 +281,7 @@ fn still(spy: &mut PythonSpy, key: ProcessKey) -> Result<Still, Failure> {
             let is_still = |trace: &&StackTrace| before.iter().any(|b| is_same_stack(b, trace));
             let held: Vec<_> = now.iter().filter(is_still).collect();
             let moving = now.len() - held.len();
-            let read = Still {
+            let read = StableThreads {
                 at,
                 threads: held.iter().filter_map(|trace| thread(trace, key)).collect(),
                 moving,

@@ -88,7 +88,7 @@ pub struct Card {
     #[serde(default)]
     pub follows: Vec<String>,
     #[serde(default)]
-    pub needs: Vec<Need>,
+    pub needs: Vec<CheckHint>,
     #[serde(default)]
     pub not_helpful: Vec<String>,
     /// What people search for when they mean this.
@@ -145,12 +145,12 @@ pub struct Extract {
 /// What would make it surer, and how to get it: a sentence, or one that falls away once this evidence is there.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub enum Need {
+pub enum CheckHint {
     Always(String),
     Unless { says: String, unless: String },
 }
 
-impl Need {
+impl CheckHint {
     #[must_use]
     pub fn says(&self) -> &str {
         match self {
@@ -193,10 +193,10 @@ pub struct CauseRule {
     pub against: Vec<String>,
     /// Text that speaks for it.
     #[serde(default)]
-    pub seen: Vec<Seen>,
+    pub seen: Vec<TextClue>,
     /// Text that speaks against it.
     #[serde(default)]
-    pub denied: Vec<Seen>,
+    pub denied: Vec<TextClue>,
     /// What is taken when nothing speaks: `possible`, or `unknown` for a cause that only a measurement can show.
     #[serde(default)]
     pub prior: Prior,
@@ -217,7 +217,7 @@ pub enum Prior {
 /// A sentence that holds where the text is seen.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Seen {
+pub struct TextClue {
     pub r#match: String,
     pub says: String,
 }

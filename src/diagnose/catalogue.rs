@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::card::{Card, Need};
+use super::card::{Card, CheckHint};
 use super::signature::Signatures;
 use super::tables::Tables;
 
@@ -145,7 +145,7 @@ fn card_faults(card: &Card) -> Vec<String> {
     let mut faults = Vec::new();
     let of_causes = card.causes.iter();
     let of_causes = of_causes.flat_map(|c| c.evidence.iter().chain(&c.against));
-    let of_needs = card.needs.iter().filter_map(Need::unless);
+    let of_needs = card.needs.iter().filter_map(CheckHint::unless);
     let named = card.when.iter().chain(of_causes).chain(of_needs);
     for name in named
         .flat_map(|condition| condition.split('|'))
@@ -172,7 +172,7 @@ fn card_faults(card: &Card) -> Vec<String> {
             faults.push(error.to_string());
         }
     }
-    if super::template::first(&card.titles, &super::fields::Found::new()).is_empty()
+    if super::template::first(&card.titles, &super::fields::FieldMap::new()).is_empty()
         && !card.titles.is_empty()
         && card.id != "program-exception"
     {

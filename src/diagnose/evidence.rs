@@ -11,13 +11,13 @@ mod stack;
 pub use measured::{Holes, Measured, Pins};
 
 use super::card::Card;
-use super::fields::Found;
+use super::fields::FieldMap;
 use super::traceback::Frame;
 
 /// All that is known about one incident.
 #[derive(Debug, Clone, Copy)]
 pub struct Case<'a> {
-    pub found: &'a Found,
+    pub found: &'a FieldMap,
     /// The text around it.
     pub context: &'a str,
     /// The Python frames above it, outermost first.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::model::incident::Fields;
 
 /// The fields of one match, by name.
-pub type Found = Map<String, Value>;
+pub type FieldMap = Map<String, Value>;
 
 /// Groups that are read as whole numbers.
 const NUMBERS: &[&str] = &[
@@ -84,13 +84,13 @@ fn unwrapped(text: &str) -> String {
 
 /// The typed fields; what has no name there is kept beside. A value of another kind costs its own field only.
 #[must_use]
-pub fn typed(found: &Found) -> Fields {
+pub fn typed(found: &FieldMap) -> Fields {
     let fits = |name: &str, value: &Value| {
-        let alone = Found::from_iter([(name.to_owned(), value.clone())]);
+        let alone = FieldMap::from_iter([(name.to_owned(), value.clone())]);
         serde_json::from_value::<Fields>(Value::Object(alone)).is_ok()
     };
     let fitting = found.iter().filter(|(name, value)| fits(name, value));
-    let fitting: Found = fitting.map(|(n, v)| (n.clone(), v.clone())).collect();
+    let fitting: FieldMap = fitting.map(|(n, v)| (n.clone(), v.clone())).collect();
     serde_json::from_value(Value::Object(fitting)).unwrap_or_default()
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_figure_that_cannot_be_costs_no_other() {
-        let mut found = Found::new();
+        let mut found = FieldMap::new();
         found.insert("gpu_index".into(), Value::from(-1));
         found.insert("free_bytes".into(), Value::from(5));
         let fields = typed(&found);

@@ -12,12 +12,12 @@ pub const NAME: &str = "what the hook heard";
 
 /// What the hook measured at one failure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Heard {
+pub struct HookReport {
     pub measured: Measured,
     pub oom: HookOom,
 }
 
-impl Heard {
+impl HookReport {
     #[must_use]
     pub fn of(event: &HookEvent, oom: &HookOom) -> Self {
         Self {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::catalogue::Catalogue;
-use super::fields::Found;
+use super::fields::FieldMap;
 use super::scan::{Excerpt, Scanner};
 use super::signature::{Match, slice};
-use super::text::{self, Flow, Line};
+use super::text::{self, Flow, LogLine};
 use super::traceback::{self, Frame, Traceback};
 use super::{own_process, quote};
 use crate::model::incident::Quote;
@@ -31,7 +31,7 @@ pub struct Sighting {
     pub weak: bool,
     /// How often it was there, counting what differs in block, thread and time only.
     pub count: u32,
-    pub found: Found,
+    pub found: FieldMap,
     /// The card that a table names for it.
     pub table: Option<Arc<str>>,
     pub first_line: u64,
@@ -182,7 +182,7 @@ impl<'a> LogReader<'a> {
         }
     }
 
-    fn note(&mut self, one: &Match, flow: &Flow, lines: &[Line]) {
+    fn note(&mut self, one: &Match, flow: &Flow, lines: &[LogLine]) {
         let (first, last) = (
             flow.line_at(one.start),
             flow.line_at(one.end.max(one.start + 1) - 1),
@@ -227,7 +227,7 @@ impl<'a> LogReader<'a> {
     }
 
     /// Counts what was seen just before; `true` when nothing else is to be done.
-    fn is_again(&mut self, one: &Match, line: &Line, end: &Line) -> bool {
+    fn is_again(&mut self, one: &Match, line: &LogLine, end: &LogLine) -> bool {
         let is_full = self.findings.sightings.len() >= MAX_SIGHTINGS;
         let again = self.findings.sightings.iter_mut().rev().find(|s| {
             s.card == one.card
@@ -248,7 +248,7 @@ impl<'a> LogReader<'a> {
 }
 
 /// Whether two matches tell the same, threads and sizes aside.
-fn is_same(a: &Found, b: &Found) -> bool {
+fn is_same(a: &FieldMap, b: &FieldMap) -> bool {
     let telling = [
         "assertion",
         "kernel_file",
@@ -311,7 +311,7 @@ mod tests {
             card: 0,
             weak: false,
             count: 1,
-            found: Found::default(),
+            found: FieldMap::default(),
             table: None,
             first_line: 1,
             last_line: 1,

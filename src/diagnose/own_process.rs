@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::fields::Found;
+use super::fields::FieldMap;
 
 /// What a process may hold beside PyTorch's pools: context, libraries, NCCL's buffers.
 const CONTEXT: u64 = 3 << 30;
@@ -11,7 +11,7 @@ const SLACK: u64 = 16 << 20;
 
 /// Where PyTorch names no process of its own, one of those it lists is itself, by the host's PID: the one that holds
 /// what PyTorch says it has reserved, and a context's worth more (a container hides its own PID from it).
-pub(super) fn note(found: &mut Found) {
+pub(super) fn note(found: &mut FieldMap) {
     if found.contains_key("process_bytes") {
         return;
     }

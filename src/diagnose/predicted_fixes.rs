@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::model::incident::{Fix, FixKind, Incident};
-use crate::model::replay_result::{Fate, Replayed, Tried};
+use crate::model::replay_result::{Fate, Replayed, SettingResult};
 
 /// How a fix's command sets it; PyTorch takes both names.
 const VARIABLES: &[&str] = &["PYTORCH_CUDA_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
@@ -67,7 +67,7 @@ fn conf_of(fix: &Fix) -> Option<&str> {
 }
 
 /// `None` where a later version's fate is not known.
-fn words(tried: &Tried, replayed: &Replayed) -> Option<String> {
+fn words(tried: &SettingResult, replayed: &Replayed) -> Option<String> {
     let (then, now) = (tried.peak_reserved_bytes, replayed.peak_reserved_bytes);
     Some(match tried.fate {
         Fate::Fits if then < now => {
@@ -116,8 +116,8 @@ mod tests {
         }
     }
 
-    fn tried(conf: &str, fate: Fate, mib: u64) -> Tried {
-        Tried {
+    fn tried(conf: &str, fate: Fate, mib: u64) -> SettingResult {
+        SettingResult {
             conf: conf.to_owned(),
             fate,
             peak_reserved_bytes: Bytes::mib(mib),

@@ -1,7 +1,7 @@
 //! The message as it was said, with a few words under the parts that matter, as a compiler shows an error.
 
 use super::card::Card;
-use super::fields::Found;
+use super::fields::FieldMap;
 use super::signature::{Match, slice};
 use super::text::Flow;
 use crate::model::incident::{Label, Quote};
@@ -12,7 +12,7 @@ const MAX_TEXT: usize = 1200;
 /// The message of `one` in its own words, from the beginning of its line to the end of what was read from it; `found`
 /// is what its parts turned out to be.
 #[must_use]
-pub fn of(one: &Match, found: &Found, flow: &Flow, card: &Card) -> Quote {
+pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     // The process that was listed is the one that wrote the text.
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
     let start = flow

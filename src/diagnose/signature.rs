@@ -9,7 +9,7 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 
 use super::card::{Card, Reach};
 use super::expression::expanded;
-use super::fields::{self, Found};
+use super::fields::{self, FieldMap};
 use super::needle::needles;
 use super::printed_error;
 use super::text::Flow;
@@ -56,7 +56,7 @@ impl Pattern {
 
     /// The groups of the first match, read by their names.
     #[must_use]
-    pub fn groups(&self, text: &str) -> Option<Found> {
+    pub fn groups(&self, text: &str) -> Option<FieldMap> {
         let captures = self.regex()?.captures(text.as_bytes())?;
         Some(named(self.regex()?, &captures).0)
     }
@@ -145,7 +145,7 @@ pub struct Match {
     /// In the flow's text, bytes.
     pub start: usize,
     pub end: usize,
-    pub found: Found,
+    pub found: FieldMap,
     /// Where each field was read.
     pub places: Vec<(String, std::ops::Range<usize>)>,
 }
@@ -258,7 +258,7 @@ impl Signatures {
     }
 
     /// Adds what the extracts of `card` read in `text`, for a card that was chosen for another's signature.
-    pub fn read_around(&self, card: usize, text: &str, found: &mut Found) {
+    pub fn read_around(&self, card: usize, text: &str, found: &mut FieldMap) {
         for (pattern, _) in &self.extracts[card] {
             for (name, value) in pattern.groups(text).unwrap_or_default() {
                 found.entry(name).or_insert(value);
@@ -299,7 +299,7 @@ fn read_beside(pattern: &Pattern, text: &str, from: usize, one: &mut Match) {
 }
 
 /// The groups `other_pid` and `other_bytes` together are one process.
-fn other_process(found: &Found) -> Option<serde_json::Value> {
+fn other_process(found: &FieldMap) -> Option<serde_json::Value> {
     let pid = fields::read("pid", found.get("other_pid")?.as_str()?)?;
     let bytes = found.get("other_bytes")?.as_u64()?;
     Some(serde_json::json!({"pid": pid, "bytes": bytes}))
@@ -329,8 +329,8 @@ fn without_overlaps(matches: &mut Vec<Match>, cards: &[Card]) {
 
 type Places = Vec<(String, std::ops::Range<usize>)>;
 
-fn named(regex: &Regex, captures: &Captures<'_>) -> (Found, Places) {
-    let mut found = Found::new();
+fn named(regex: &Regex, captures: &Captures<'_>) -> (FieldMap, Places) {
+    let mut found = FieldMap::new();
     let mut places = Vec::new();
     for name in regex.capture_names().flatten() {
         let Some(group) = captures.name(name) else {

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::fields::Found;
+use super::fields::FieldMap;
 
 const ASSERTIONS: &str = include_str!("../../assets/assertions.toml");
 const XIDS: &str = include_str!("../../assets/xids.toml");
@@ -85,7 +85,7 @@ impl Tables {
     }
 
     /// Adds what is known about the assertion or the Xid in `found`; the card that the row names.
-    pub fn look_up(&self, found: &mut Found) -> Option<&str> {
+    pub fn look_up(&self, found: &mut FieldMap) -> Option<&str> {
         if let Some(row) = self.assertion(found) {
             set(found, "assertion_meaning", &row.meaning);
             set(found, "assertion_mistake", &row.mistake);
@@ -107,7 +107,7 @@ impl Tables {
         self.xids.iter().find(|row| row.codes.contains(&code))
     }
 
-    fn assertion(&self, found: &Found) -> Option<&Assertion> {
+    fn assertion(&self, found: &FieldMap) -> Option<&Assertion> {
         let printed = bare(found.get("assertion")?.as_str()?);
         let file = found
             .get("kernel_file")
@@ -133,6 +133,6 @@ fn bare(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
-fn set(found: &mut Found, name: &str, value: &str) {
+fn set(found: &mut FieldMap, name: &str, value: &str) {
     found.insert(name.to_owned(), Value::from(value));
 }

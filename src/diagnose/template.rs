@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::fields::Found;
+use super::fields::FieldMap;
 use crate::model::units::Bytes;
 
 /// `template` with its fields filled in; `None` where one is not known.
 #[must_use]
-pub fn fill(template: &str, found: &Found) -> Option<String> {
+pub fn fill(template: &str, found: &FieldMap) -> Option<String> {
     let mut out = String::with_capacity(template.len() + 16);
     let mut rest = template;
     while let Some(open) = rest.find('{') {
@@ -29,7 +29,7 @@ pub fn fill(template: &str, found: &Found) -> Option<String> {
 
 /// The first of `templates` whose fields are all known.
 #[must_use]
-pub fn first(templates: &[String], found: &Found) -> String {
+pub fn first(templates: &[String], found: &FieldMap) -> String {
     templates
         .iter()
         .find_map(|template| fill(template, found))
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_leaves_the_sentence_out() {
-        let mut found = Found::new();
+        let mut found = FieldMap::new();
         found.insert("requested_bytes".into(), Value::from(2_u64 << 30));
         let templates = [
             "{requested_bytes} on GPU {gpu_index}".to_owned(),

@@ -8,7 +8,7 @@
 //! KeyError: 'labels'                         <- exception and message
 //! ```
 
-use super::text::{Flow, Line};
+use super::text::{Flow, LogLine};
 use crate::model::stack::is_users_file;
 
 /// A traceback longer than this is read from its end.
@@ -60,7 +60,7 @@ impl Traceback {
 
 /// The frames that stand before byte `at` of `flow`, without a line of other text between, outermost first.
 #[must_use]
-pub fn frames_before(flow: &Flow, lines: &[Line], at: usize) -> Vec<Frame> {
+pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
     let indices: Vec<usize> = flow
         .lines()
         .filter(|&(_, start)| start <= at)
@@ -93,7 +93,7 @@ pub fn frames_before(flow: &Flow, lines: &[Line], at: usize) -> Vec<Frame> {
 
 /// Every traceback in `flow`.
 #[must_use]
-pub fn all(flow: &Flow, lines: &[Line]) -> Vec<Traceback> {
+pub fn all(flow: &Flow, lines: &[LogLine]) -> Vec<Traceback> {
     let mut found = Vec::new();
     let mut open: Option<Traceback> = None;
     let places: Vec<(usize, usize)> = flow.lines().collect();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::{Serialize, Serializer};
 
 use crate::allocator::rules::Torch;
-use crate::allocator::whatif::Outlook;
+use crate::allocator::whatif::WhatifResult;
 use crate::model::reading::Reading;
 use crate::model::units::Bytes;
 
@@ -55,7 +55,7 @@ pub struct Played {
     /// `present`, `default` or nothing.
     pub name: &'static str,
     pub conf: String,
-    pub outlook: Outlook,
+    pub outlook: WhatifResult,
     /// The largest request that would succeed at the end; on a card of known size.
     pub fits: Option<Bytes>,
     /// The wanted one would.

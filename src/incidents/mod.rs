@@ -31,7 +31,7 @@ pub use files::read as read_own;
 pub use key::Key;
 pub use on_incident::{NOTICE_LIMIT, Notice, notify};
 pub use record::{Evidence, Excerpt, Record, Track};
-pub use save::{Kept, in_time, put, save};
+pub use save::{SaveResult, in_time, put, save};
 pub use store::{Entry, Listing, Store, StoreError, Stored, Unreadable, Written};
 pub use store_changes::Changes;
 pub use timeout::within;

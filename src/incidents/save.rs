@@ -32,7 +32,7 @@ pub fn put(store: Store, record: Record) -> Result<Stored, String> {
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct SaveResult {
     /// Where it is in the store, if it is.
     pub uid: Option<Uid>,
     /// What went wrong, a sentence without a period.
@@ -42,7 +42,7 @@ pub struct Kept {
 /// Writes the incident of this user, and runs `on_incident` if it was not run for it before. Takes seconds at most, but
 /// those: not for a task that draws. `is_enough` ends the command before its time.
 #[must_use]
-pub fn save(record: Record, on_incident: Option<&str>, is_enough: &Arc<AtomicBool>) -> Kept {
+pub fn save(record: Record, on_incident: Option<&str>, is_enough: &Arc<AtomicBool>) -> SaveResult {
     let written = Store::of_this_user()
         .map_err(|error| error.to_string())
         .and_then(|store| Ok((store.clone(), put(store, record)?.uid)));
@@ -52,7 +52,7 @@ pub fn save(record: Record, on_incident: Option<&str>, is_enough: &Arc<AtomicBoo
         } else {
             ""
         };
-        Kept {
+        SaveResult {
             uid: None,
             fault: Some(format!("the incident is not kept{unsaid}: {why}")),
         }
@@ -73,7 +73,7 @@ pub fn save(record: Record, on_incident: Option<&str>, is_enough: &Arc<AtomicBoo
         Some(None) => Some(format!("on_incident: {SILENT}")),
         Some(Some(Notice::Told | Notice::Known)) | None => None,
     };
-    Kept {
+    SaveResult {
         uid: Some(uid),
         fault,
     }

@@ -12,7 +12,7 @@ use super::gpu::{Gpu, GpuProcess};
 use super::pool::{Pool, Pools};
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::reported_pool::ToldPool;
+use super::reported_pool::ReportedPool;
 use super::units::{Bytes, GpuUuid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -158,7 +158,7 @@ impl Held {
     }
 
     /// `None` where not even that is told what is allocated.
-    fn of_told(told: &ToldPool) -> Option<Self> {
+    fn of_told(told: &ReportedPool) -> Option<Self> {
         let idle = told.idle().get();
         Some(Self {
             allocated: told.allocated.get()?.0,
@@ -291,14 +291,14 @@ mod tests {
     #[test]
     fn a_framework_that_tells_less_leaves_less_split() {
         let gpu = with_keys(gpu(100, 20, 10, &[40, 25]));
-        let told = |reserved: Reading<Bytes>| ToldPool {
+        let told = |reserved: Reading<Bytes>| ReportedPool {
             process: key(1),
             gpu: GpuUuid::default().into(),
             allocated: Bytes(5).into(),
             reserved,
-            ..ToldPool::default()
+            ..ReportedPool::default()
         };
-        let parts = |told: Vec<ToldPool>, list: &[(u32, u64, u64)]| {
+        let parts = |told: Vec<ReportedPool>, list: &[(u32, u64, u64)]| {
             let pools = Pools {
                 told: told.into(),
                 ..pools(list)
@@ -314,7 +314,7 @@ mod tests {
             parts(vec![told(Bytes(6).into())], &[(1, 7, 9)]),
             [12, 3, 25, 25]
         );
-        let silent = ToldPool {
+        let silent = ReportedPool {
             allocated: Reading::default(),
             ..told(Bytes(30).into())
         };

@@ -11,7 +11,7 @@ use super::gpu::{GpuProcess, HealthState, Memory};
 use super::pool::PoolStats;
 use super::process::{Process, ProcessKey};
 use super::reading::Reading;
-use super::remote_incident::Kept;
+use super::remote_incident::RemoteIncident;
 use super::replay_result::Replayed;
 use super::units::{Bytes, GpuUuid, Millis, Mono, Pid, UnixMillis};
 
@@ -57,7 +57,8 @@ pub enum Observation {
     /// The allocation trace of a failure was played under other settings.
     Replayed(Box<Replayed>),
     /// Somebody else there had concluded this, and the host's incident store tells it. In recordings alone.
-    Kept(Box<Kept>),
+    #[serde(rename = "kept")]
+    RemoteIncident(Box<RemoteIncident>),
     /// A kind of a later version, whole; also one of ours whose fields have another shape.
     #[serde(untagged)]
     Unknown(Value),

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::replay_result::Tried;
+use super::replay_result::SettingResult;
 use super::units::Pid;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -253,7 +253,7 @@ pub struct Fix {
     pub effect: Option<String>,
     /// What came of it when the program's allocation trace was played under it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub replayed: Option<Tried>,
+    pub replayed: Option<SettingResult>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -2,12 +2,12 @@
 
 /// Of each whether it may be done; where not, what forbids it: a clause without a final period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leave {
+pub struct Permissions {
     pub signals: Result<(), &'static str>,
     pub probes: Result<(), &'static str>,
 }
 
-impl Leave {
+impl Permissions {
     /// Everything that asks first.
     pub const ALL: Self = Self {
         signals: Ok(()),

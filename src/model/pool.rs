@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::reported_pool::ToldPool;
+use super::reported_pool::ReportedPool;
 use super::units::{Bytes, GpuUuid, Mono};
 
 /// One pool: one process, one allocator, one device of that process.
@@ -241,10 +241,10 @@ pub struct Pools {
     pub unread: Arc<Vec<Unread>>,
     /// What other frameworks tell of their own.
     #[serde(skip_serializing_if = "is_empty")]
-    pub told: Arc<Vec<ToldPool>>,
+    pub told: Arc<Vec<ReportedPool>>,
 }
 
-fn is_empty(list: &Arc<Vec<ToldPool>>) -> bool {
+fn is_empty(list: &Arc<Vec<ReportedPool>>) -> bool {
     list.is_empty()
 }
 
@@ -269,7 +269,7 @@ impl Pools {
     }
 
     /// What the frameworks of a process tell of their own pools.
-    pub fn told_of(&self, process: ProcessKey) -> impl Iterator<Item = &ToldPool> {
+    pub fn told_of(&self, process: ProcessKey) -> impl Iterator<Item = &ReportedPool> {
         self.told.iter().filter(move |told| told.process == process)
     }
 

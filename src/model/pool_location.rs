@@ -6,7 +6,7 @@ use super::gpu::{Gpu, GpuProcess};
 use super::pool::Pool;
 use super::process::ProcessKey;
 use super::reading::Reading;
-use super::reported_pool::ToldPool;
+use super::reported_pool::ReportedPool;
 use super::units::GpuUuid;
 
 /// The GPU a pool is on. Where the reader could not tell, the only GPU that lists the process is it.
@@ -15,7 +15,7 @@ pub fn gpu_of<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Gpu> {
 }
 
 /// The same of a pool that its framework tells of.
-pub fn gpu_of_told<'f>(frame: &'f Frame, told: &ToldPool) -> Option<&'f Gpu> {
+pub fn gpu_of_told<'f>(frame: &'f Frame, told: &ReportedPool) -> Option<&'f Gpu> {
     placed(frame, &told.gpu, told.process)
 }
 

@@ -32,7 +32,7 @@ pub fn least_free(total: Bytes, headroom: Option<Bytes>, others: bool) -> Bytes 
 /// What a person asks of a probe.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Wish {
+pub struct ProbeRequest {
     /// A GPU, or a MIG device.
     pub gpu: GpuUuid,
     /// Whose sizes the pattern has, and whose free blocks stand beside; none: a synthetic pattern.

@@ -19,7 +19,7 @@ pub struct OnShelf {
 /// An incident of the store, as its file has it but without the blocks of its map.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct RemoteIncident {
     /// Its name there.
     pub uid: String,
     pub is_read: bool,

@@ -18,7 +18,7 @@ pub struct Replayed {
     /// Only so many operations before the failure are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operations: Option<u64>,
-    pub tried: Vec<Tried>,
+    pub tried: Vec<SettingResult>,
     /// Why it tells nothing: a sentence. Then nothing was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
@@ -27,7 +27,7 @@ pub struct Replayed {
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Tried {
+pub struct SettingResult {
     /// As `PYTORCH_CUDA_ALLOC_CONF` takes it.
     pub conf: String,
     pub fate: Fate,

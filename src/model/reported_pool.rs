@@ -14,7 +14,7 @@ use super::units::{Bytes, GpuUuid, Mono};
 /// One pool: one process, one framework, one device of that process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ToldPool {
+pub struct ReportedPool {
     pub process: ProcessKey,
     pub framework: Framework,
     pub allocator: Allocator,
@@ -62,7 +62,7 @@ impl Framework {
     }
 }
 
-impl ToldPool {
+impl ReportedPool {
     /// Reserved, in no array; known where both are.
     #[must_use]
     pub fn idle(&self) -> Reading<Bytes> {

@@ -2,7 +2,7 @@
 //!
 //! A CUDA context costs about half a GiB, a driver call may hang, and a driver too old ends whoever calls it: so gputop
 //! itself never loads CUDA. [`probe`] starts `gputop probe-child`, tells it in one line of JSON what to do
-//! ([`Ask`]), reads one bounded line back ([`Probe`]), and kills it when it is late. The kernel's driver takes back what a
+//! ([`ChildRequest`]), reads one bounded line back ([`Probe`]), and kills it when it is late. The kernel's driver takes back what a
 //! process held when that process ends, however it ends; the child asks to be killed when its parent dies.
 //!
 //! `child/` is the only place that names CUDA. `fill.rs` and `policy/` work on a `Device`, which is
@@ -26,7 +26,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use request::Ask;
+pub use request::ChildRequest;
 
 use crate::allocator::fragmentation::{Bucket, Fragmentation};
 use crate::model::pool::PoolMap;
@@ -54,7 +54,7 @@ const MAX_BINS: usize = 64;
 const MAX_WORDS: usize = 300;
 
 /// Asks this binary's own child; returns when the child has ended and everything is given back.
-pub fn probe(ask: &Ask) -> Probe {
+pub fn probe(ask: &ChildRequest) -> Probe {
     // The file that runs now, also where another has taken its name since.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("gputop").arg(CHILD);
@@ -62,7 +62,7 @@ pub fn probe(ask: &Ask) -> Probe {
 }
 
 /// The same with the program and the patience given.
-fn told_by(mut command: Command, ask: &Ask, start: Duration) -> Probe {
+fn told_by(mut command: Command, ask: &ChildRequest, start: Duration) -> Probe {
     let begun = Instant::now();
     command
         .env("CUDA_VISIBLE_DEVICES", OsStr::new(&*ask.gpu.0))
@@ -87,7 +87,7 @@ fn told_by(mut command: Command, ask: &Ask, start: Duration) -> Probe {
     probe
 }
 
-fn answer(mut command: Command, ask: &Ask, patience: Duration) -> Result<Probe, String> {
+fn answer(mut command: Command, ask: &ChildRequest, patience: Duration) -> Result<Probe, String> {
     let line = serde_json::to_string(ask).map_err(|error| error.to_string())?;
     if line.len() >= MAX_ASK {
         return Err(format!(

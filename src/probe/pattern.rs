@@ -15,7 +15,7 @@ use crate::model::units::Bytes;
 
 /// One request: `[size, lives_for]` on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted(
+pub struct PatternRequest(
     /// Bytes.
     pub u64,
     /// Freed when so many further requests were made; 0 lives to the end.
@@ -28,7 +28,7 @@ pub struct Wanted(
 pub struct Pattern {
     /// `synthetic`, `PID 418, watched`.
     pub source: String,
-    pub requests: Vec<Wanted>,
+    pub requests: Vec<PatternRequest>,
 }
 
 /// A policy that asks the driver each time has to end within its share of the time limit.
@@ -73,7 +73,7 @@ pub fn synthetic(arena: Bytes) -> Pattern {
         live.step();
         if live.bytes + size <= budget {
             live.add(size, lives_for);
-            requests.push(Wanted(size, lives_for));
+            requests.push(PatternRequest(size, lives_for));
         }
     }
     Pattern {
@@ -143,8 +143,8 @@ pub fn of_map(map: &PoolMap, source: &str, arena: Bytes) -> Pattern {
     let requests = blocks
         .iter()
         .map(|&(size, is_live)| match is_live {
-            true => Wanted(size, 0),
-            false => Wanted(size, 1 + dice.below(span) as u32),
+            true => PatternRequest(size, 0),
+            false => PatternRequest(size, 1 + dice.below(span) as u32),
         })
         .collect();
     Pattern {
@@ -205,13 +205,13 @@ pub fn of_trace(trace: &Trace, source: &str, arena: Bytes) -> Pattern {
 
 /// A map, and how many requests its allocator had served when it was read.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Seen {
+pub struct TimedMap {
     pub requests: u64,
     pub map: PoolMap,
 }
 
 /// Of maps of one pool, one after the other. `None` where nothing was asked for meanwhile: a single map tells as much.
-pub fn of_maps(seen: &[Seen], source: &str, arena: Bytes) -> Option<Pattern> {
+pub fn of_maps(seen: &[TimedMap], source: &str, arena: Bytes) -> Option<Pattern> {
     let first = seen.first()?.requests;
     if seen.last()?.requests <= first || !seen.is_sorted_by_key(|seen| seen.requests) {
         return None;
@@ -220,7 +220,7 @@ pub fn of_maps(seen: &[Seen], source: &str, arena: Bytes) -> Option<Pattern> {
     let mut open: HashMap<(u64, u64), usize> = HashMap::new();
     // The map before, by its count: what is new came, and what is missing ended, somewhere in between.
     let mut before: Option<u64> = None;
-    for Seen { requests, map } in seen {
+    for TimedMap { requests, map } in seen {
         let now = requests - first;
         let blocks = map.segments.iter().flat_map(|segment| &segment.blocks);
         let live = blocks.filter(|block| block.state == BlockState::Allocated);
@@ -301,7 +301,7 @@ fn of_lives(mut lives: Vec<Life>, source: &str, arena: Bytes) -> Pattern {
                 .unwrap_or(u32::MAX)
                 .max(1)
         });
-        Wanted(life.size, lives_for)
+        PatternRequest(life.size, lives_for)
     });
     Pattern {
         source: source.to_owned(),

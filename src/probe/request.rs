@@ -12,7 +12,7 @@ use crate::model::units::{Bytes, GpuUuid, Millis};
 /// One line of JSON on the child's standard input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Ask {
+pub struct ChildRequest {
     /// A GPU or a MIG device, by NVML's name of it.
     pub gpu: GpuUuid,
     /// Free on it just now, as NVML counts.
@@ -35,7 +35,7 @@ pub struct Ask {
     pub parent: u32,
 }
 
-impl Default for Ask {
+impl Default for ChildRequest {
     fn default() -> Self {
         Self {
             gpu: GpuUuid::default(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::device::{Device, DeviceError, GRANULE};
-use super::pattern::{Pattern, Wanted, of_map, of_maps, of_trace, synthetic};
+use super::pattern::{Pattern, PatternRequest, of_map, of_maps, of_trace, synthetic};
 use super::*;
 use crate::allocator::config::Config;
 use crate::allocator::model::Model;
@@ -20,10 +20,10 @@ use crate::model::units::{Bytes, GpuUuid};
 fn told(script: &str, patience: Duration) -> Probe {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    let ask = Ask {
+    let ask = ChildRequest {
         gpu: GpuUuid("GPU-1".into()),
         limit: Millis(0),
-        ..Ask::default()
+        ..ChildRequest::default()
     };
     told_by(command, &ask, patience)
 }
@@ -196,7 +196,9 @@ impl Device for Numbers {
 const MIB: u64 = 1 << 20;
 
 fn pattern(requests: &[(u64, u32)]) -> Pattern {
-    let requests = requests.iter().map(|(size, lives)| Wanted(*size, *lives));
+    let requests = requests
+        .iter()
+        .map(|(size, lives)| PatternRequest(*size, *lives));
     Pattern {
         source: "test".into(),
         requests: requests.collect(),
@@ -303,9 +305,9 @@ fn a_pattern_of_a_process_has_its_sizes_and_fits() {
         pattern.requests.len(),
         "ended ones come twice"
     );
-    let ask = Ask {
+    let ask = ChildRequest {
         pattern,
-        ..Ask::default()
+        ..ChildRequest::default()
     };
     assert!(serde_json::to_string(&ask).expect("JSON").len() < MAX_ASK);
     assert_eq!(of_map(&PoolMap::default(), "", Bytes::gib(1)).requests, []);
@@ -361,7 +363,7 @@ fn a_history_gives_each_request_its_size_and_life() {
 }
 
 /// `mib` at each MiB that is named, the rest of 64 free.
-fn seen(requests: u64, live: &[(u64, u64)]) -> pattern::Seen {
+fn seen(requests: u64, live: &[(u64, u64)]) -> pattern::TimedMap {
     let mut blocks = Vec::new();
     let mut at = 0;
     let mut add = |from: u64, to: u64, state| {
@@ -380,7 +382,7 @@ fn seen(requests: u64, live: &[(u64, u64)]) -> pattern::Seen {
         at = from + mib;
     }
     add(at, 64, BlockState::Free);
-    pattern::Seen {
+    pattern::TimedMap {
         requests,
         map: PoolMap {
             segments: vec![Segment {

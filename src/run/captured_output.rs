@@ -38,7 +38,7 @@ struct State {
 }
 
 /// What a tape told.
-pub(super) struct Told {
+pub(super) struct OutputSummary {
     pub(super) findings: LogFindings,
     /// Whether all of it was read, so that line numbers are right.
     pub(super) is_whole: bool,
@@ -73,12 +73,12 @@ impl Tape {
     }
 
     /// Reads the rest. `None` if reading broke, which is nobody's business but ours.
-    pub(super) fn finish(mut self) -> Option<Told> {
+    pub(super) fn finish(mut self) -> Option<OutputSummary> {
         self.shared.lock().is_over = true;
         self.start();
         self.shared.grown.notify_one();
         let findings = self.reader?.join().ok()?;
-        Some(Told {
+        Some(OutputSummary {
             findings,
             is_whole: !self.shared.lock().lost,
         })

@@ -11,10 +11,10 @@ use nix::unistd::Pid;
 use super::child_change::{Change, change, pid};
 use super::exit::Ended;
 use super::identity::identity;
-use super::message::{Order, Report};
+use super::message::{LeaderCommand, Report};
 use crate::model::process::ProcessKey;
 
-pub(super) enum Ward {
+pub(super) enum ChildCommand {
     Own {
         child: Child,
         is_stopped: bool,
@@ -36,7 +36,7 @@ pub(super) enum News {
     Ended(Ended),
 }
 
-impl Ward {
+impl ChildCommand {
     pub(super) fn own(child: Child) -> Self {
         Self::Own {
             who: identity(child.id()),
@@ -78,7 +78,7 @@ impl Ward {
         match self {
             // One that is not ours to signal (setuid) would not be the user's either.
             Self::Own { child, .. } => drop(kill(pid(child), signal)),
-            Self::Kept { line, .. } => drop(Order::Signal(signal as i32).write(line)),
+            Self::Kept { line, .. } => drop(LeaderCommand::Signal(signal as i32).write(line)),
         }
     }
 
@@ -94,9 +94,9 @@ impl Ward {
             }
             Self::Kept { line, stops, .. } => {
                 let order = if has_terminal {
-                    Order::Foreground(*stops)
+                    LeaderCommand::Foreground(*stops)
                 } else {
-                    Order::Background(*stops)
+                    LeaderCommand::Background(*stops)
                 };
                 drop(order.write(line));
             }

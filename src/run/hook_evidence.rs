@@ -2,15 +2,15 @@
 //! the allocator held at an out-of-memory error.
 
 use crate::collect::hook::Report;
-use crate::diagnose::hook_report::{Heard, NAME};
+use crate::diagnose::hook_report::{HookReport, NAME};
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::event::{HookEvent, HookException, HookOom};
 use crate::model::incident::Incident;
 use crate::model::process::ProcessKey;
 
 /// What was measured at a failure, and by whom.
-pub(super) struct Found {
-    pub(super) heard: Heard,
+pub(super) struct HookEvidence {
+    pub(super) heard: HookReport,
     pub(super) process: ProcessKey,
     /// `2.8.0+cu126`, as the process said it.
     pub(super) torch: String,
@@ -54,7 +54,7 @@ impl Inside {
     }
 
     /// What was measured at the failure that `incident` tells of.
-    pub(super) fn measured(&self, incident: &Incident) -> Option<Found> {
+    pub(super) fn measured(&self, incident: &Incident) -> Option<HookEvidence> {
         if incident.family != "oom" {
             return None;
         }
@@ -71,8 +71,8 @@ impl Inside {
         };
         // The last of them is the one that was not survived.
         let (report, event, oom) = all.by_ref().filter(is_it).last()?;
-        Some(Found {
-            heard: Heard::of(event, oom),
+        Some(HookEvidence {
+            heard: HookReport::of(event, oom),
             process: report.key,
             torch: report.process.torch.clone(),
         })

@@ -18,7 +18,7 @@ pub(super) enum Report {
 
 /// To the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum LeaderCommand {
     Signal(i32),
     /// Have the terminal, and go on if it was stopped this many times: a later stop is one that we have yet to follow.
     Foreground(i32),
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-impl Order {
+impl LeaderCommand {
     pub(super) fn write(self, to: &mut impl Write) -> io::Result<()> {
         let (kind, number) = match self {
             Self::Signal(signal) => (b's', signal),

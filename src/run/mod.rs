@@ -62,7 +62,7 @@ use crate::model::process::ProcessKey;
 use crate::model::units::{Mono, UnixMillis};
 use captured_output::Tape;
 use signals::Signals;
-use streams::{Streams, Way};
+use streams::{RunMode, Streams};
 
 /// What is known of a command that has ended.
 pub struct Finished {
@@ -98,8 +98,8 @@ pub fn run(command: &CommandLine, rank: Option<&Rank>) -> Result<Finished, NotSt
     };
     let mut tape = Tape::default();
     let (ended, who) = match &streams.way {
-        Way::Session => in_session(command, &streams, &signals, &mut tape)?,
-        Way::Beside(_) => beside(command, &streams, &signals, &mut tape)?,
+        RunMode::Session => in_session(command, &streams, &signals, &mut tape)?,
+        RunMode::Beside(_) => beside(command, &streams, &signals, &mut tape)?,
     };
     Ok(Finished {
         ended,
@@ -152,7 +152,7 @@ fn beside(
     });
     let (terminal, pty) = through.unzip();
     let slave = pty.as_ref().map(pty::Pty::slave);
-    let mut ward = child_command::Ward::own(command.spawn(streams, slave, signals)?);
+    let mut ward = child_command::ChildCommand::own(command.spawn(streams, slave, signals)?);
     let relay = relay::Relay::new(terminal, pty, streams.keys(), tape);
     Ok((relay.run(signals, &mut ward), ward.who()))
 }

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::sys::termios::tcgetattr;
 
 use super::captured_output::Tape;
-use super::child_command::{News, Ward};
+use super::child_command::{ChildCommand, News};
 use super::copy_bytes::Passing;
 use super::drain;
 use super::exit::Ended;
@@ -95,7 +95,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Until the command has ended and what it wrote is on the terminal.
-    pub(super) fn run(mut self, signals: &Signals, ward: &mut Ward) -> Ended {
+    pub(super) fn run(mut self, signals: &Signals, ward: &mut ChildCommand) -> Ended {
         // The window may have changed while the pty was made.
         self.resize();
         let ended = loop {
@@ -112,7 +112,7 @@ impl<'a> Relay<'a> {
         ended
     }
 
-    fn turn(&mut self, signals: &Signals, ward: &mut Ward) -> io::Result<Option<Ended>> {
+    fn turn(&mut self, signals: &Signals, ward: &mut ChildCommand) -> io::Result<Option<Ended>> {
         let ready = self.wait(signals, ward)?;
         if ready.is_gone {
             self.hang_up();
@@ -137,7 +137,7 @@ impl<'a> Relay<'a> {
         Ok(None)
     }
 
-    fn wait(&mut self, signals: &Signals, ward: &mut Ward) -> io::Result<Ready> {
+    fn wait(&mut self, signals: &Signals, ward: &mut ChildCommand) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         let mut places = Places::default();
         let mut add = |fd, flags| {
@@ -193,14 +193,14 @@ impl<'a> Relay<'a> {
         Ok(ready)
     }
 
-    fn look_whether_in_front(&mut self, ward: &mut Ward) {
+    fn look_whether_in_front(&mut self, ward: &mut ChildCommand) {
         if self.has_keys && self.terminal.as_ref().is_some_and(Terminal::is_foreground) {
             self.go_on(ward);
         }
     }
 
     /// The command's end, if it is that.
-    fn signal(&mut self, received: Received, ward: &mut Ward) -> Option<Ended> {
+    fn signal(&mut self, received: Received, ward: &mut ChildCommand) -> Option<Ended> {
         match received.signal {
             Signal::SIGCHLD => {
                 while let Some(news) = ward.child_news() {
@@ -220,7 +220,7 @@ impl<'a> Relay<'a> {
         None
     }
 
-    fn hear(&mut self, news: News, ward: &mut Ward) -> Option<Ended> {
+    fn hear(&mut self, news: News, ward: &mut ChildCommand) -> Option<Ended> {
         match news {
             News::Ended(ended) => return Some(ended),
             // Who stops a child of ours by hand continues it by hand, and would not know of us.
@@ -238,7 +238,7 @@ impl<'a> Relay<'a> {
     }
 
     /// After a stop: with the terminal if we are in front, which the shell has decided.
-    fn go_on(&mut self, ward: &mut Ward) {
+    fn go_on(&mut self, ward: &mut ChildCommand) {
         let mut is_in_front = false;
         if let Some(terminal) = &mut self.terminal {
             is_in_front = terminal.is_foreground();
@@ -261,7 +261,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn pass_keys(&mut self, are_there: bool, ward: &Ward) {
+    fn pass_keys(&mut self, are_there: bool, ward: &ChildCommand) {
         let (Some(terminal), Some(master)) = (&self.terminal, &self.master) else {
             return;
         };

@@ -17,11 +17,11 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, close, getpgrp, getppid, setsid, tcgetpgrp, tcsetpgrp};
 
 use super::child_change::{Change, change, pid};
-use super::child_command::Ward;
+use super::child_command::ChildCommand;
 use super::command::{CommandLine, NotStarted};
 use super::exit::Ended;
 use super::identity::identity;
-use super::message::{Order, Report};
+use super::message::{LeaderCommand, Report};
 use super::pty::Pty;
 use super::signals::Signals;
 use super::streams::Streams;
@@ -62,15 +62,15 @@ pub(super) fn start<'a>(
 }
 
 impl Keeper<'_> {
-    pub(super) fn into_ward(mut self) -> Result<Ward, NotStarted> {
+    pub(super) fn into_ward(mut self) -> Result<ChildCommand, NotStarted> {
         match Report::read(&mut self.line) {
             // For want of a descriptor, it may be; and where it is the command that is wrong, it will be so again.
             Ok(Report::NotStarted) => {
                 let _ = waitpid(self.pid, None);
                 Err(self.command.become_it(Some(self.signals)))
             }
-            Ok(Report::Started(who)) => Ok(Ward::kept(self.pid, self.line, who)),
-            Ok(_) => Ok(Ward::kept(self.pid, self.line, None)),
+            Ok(Report::Started(who)) => Ok(ChildCommand::kept(self.pid, self.line, who)),
+            Ok(_) => Ok(ChildCommand::kept(self.pid, self.line, None)),
             Err(error) => Err(self.command.failed(&error)),
         }
     }
@@ -87,7 +87,7 @@ fn keep(
         Ok((terminal, child)) => {
             // Nobody has collected it yet, so its number is still its own.
             let _ = Report::Started(identity(child.id())).write(&mut line);
-            let kept = Kept {
+            let kept = LeaderChild {
                 terminal,
                 child,
                 line,
@@ -122,7 +122,7 @@ fn begin(
     Ok((terminal, child))
 }
 
-struct Kept {
+struct LeaderChild {
     terminal: OwnedFd,
     child: Child,
     line: UnixStream,
@@ -132,7 +132,7 @@ struct Kept {
     has_ended: bool,
 }
 
-impl Kept {
+impl LeaderChild {
     /// Until the relay hangs up.
     fn watch(mut self, signals: &Signals) {
         loop {
@@ -156,7 +156,7 @@ impl Kept {
                 self.report(change);
             }
             if is_ordered {
-                match Order::read(&mut self.line) {
+                match LeaderCommand::read(&mut self.line) {
                     // From its end on its number may be another's.
                     Ok(order) if !self.has_ended => self.obey(order),
                     Ok(_) => {}
@@ -203,24 +203,24 @@ impl Kept {
         let _ = report.write(&mut self.line);
     }
 
-    fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: LeaderCommand) {
         let group = pid(&self.child);
         let front = tcgetpgrp(&self.terminal).ok();
         let known = match order {
-            Order::Signal(number) => {
+            LeaderCommand::Signal(number) => {
                 if let Ok(signal) = Signal::try_from(number) {
                     let _ = kill(group, signal);
                 }
                 return;
             }
-            Order::Foreground(known) => {
+            LeaderCommand::Foreground(known) => {
                 // A shell that runs inside decides itself who has it.
                 if front == Some(getpgrp()) {
                     let _ = tcsetpgrp(&self.terminal, group);
                 }
                 known
             }
-            Order::Background(known) => {
+            LeaderCommand::Background(known) => {
                 if front == Some(group) {
                     let _ = tcsetpgrp(&self.terminal, getpgrp());
                 }

@@ -11,7 +11,7 @@ use super::relay::Keys;
 
 /// How the command is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum RunMode {
     /// In a session of its own, whose terminal is our pty.
     Session,
     /// Beside us, in our group; what it writes to the terminal behind this descriptor goes through a pty.
@@ -25,7 +25,7 @@ pub(super) enum Writes {
     Stderr,
 }
 
-impl Way {
+impl RunMode {
     /// The descriptor whose terminal the command's output goes to.
     pub(super) fn terminal(self) -> Option<OwnedFd> {
         let fd = match self {
@@ -41,7 +41,7 @@ impl Way {
 /// The terminals among the three, by device.
 pub(super) struct Streams {
     terminals: [Option<u64>; 3],
-    pub(super) way: Way,
+    pub(super) way: RunMode,
     is_shared: bool,
 }
 
@@ -58,10 +58,10 @@ impl Streams {
             leads && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
         };
         let way = match terminals {
-            [Some(a), Some(b), _] if a == b && !is_shared && is_ours() => Way::Session,
-            [_, Some(_), _] => Way::Beside(Some(Writes::Stdout)),
-            [_, None, Some(_)] => Way::Beside(Some(Writes::Stderr)),
-            [_, None, None] => Way::Beside(None),
+            [Some(a), Some(b), _] if a == b && !is_shared && is_ours() => RunMode::Session,
+            [_, Some(_), _] => RunMode::Beside(Some(Writes::Stdout)),
+            [_, None, Some(_)] => RunMode::Beside(Some(Writes::Stderr)),
+            [_, None, None] => RunMode::Beside(None),
         };
         Self {
             terminals,
@@ -73,21 +73,21 @@ impl Streams {
     /// Whose the terminal's keys are.
     pub(super) fn keys(&self) -> Keys {
         match (self.way, self.terminals[0]) {
-            (Way::Session, _) => Keys::Ours,
-            (Way::Beside(_), None) if !self.is_shared => Keys::Nobodys,
-            (Way::Beside(_), _) => Keys::Its,
+            (RunMode::Session, _) => Keys::Ours,
+            (RunMode::Beside(_), None) if !self.is_shared => Keys::Nobodys,
+            (RunMode::Beside(_), _) => Keys::Its,
         }
     }
 
     /// Whether standard stream `n` of the command is our pty.
     pub(super) fn replaces(&self, n: usize) -> bool {
         let through = match self.way {
-            Way::Session => self.terminals[0],
-            Way::Beside(Some(Writes::Stdout)) => self.terminals[1],
-            Way::Beside(Some(Writes::Stderr)) => self.terminals[2],
-            Way::Beside(None) => None,
+            RunMode::Session => self.terminals[0],
+            RunMode::Beside(Some(Writes::Stdout)) => self.terminals[1],
+            RunMode::Beside(Some(Writes::Stderr)) => self.terminals[2],
+            RunMode::Beside(None) => None,
         };
-        let is_input_kept = n == 0 && self.way != Way::Session;
+        let is_input_kept = n == 0 && self.way != RunMode::Session;
         through.is_some() && self.terminals[n] == through && !is_input_kept
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::hook_evidence::Found;
+use super::hook_evidence::HookEvidence;
 use crate::collect::hook::Traced;
 use crate::diagnose::predicted_fixes;
 use crate::incidents::within;
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Puts into the fixes of `incident` what they would have done, where there is a trace of it; and where there is one that
 /// tells nothing, why.
-pub(super) fn foretell(incident: &mut Incident, found: Found) {
+pub(super) fn foretell(incident: &mut Incident, found: HookEvidence) {
     if !predicted_fixes::has_settings(incident) {
         return;
     }

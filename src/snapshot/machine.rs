@@ -27,7 +27,7 @@ const NEWEST: u8 = 5;
 
 /// What the memo keeps, in eight bytes: there is one for nearly every object.
 #[derive(Debug, Clone, Copy)]
-enum Kept {
+enum MemoValue {
     Text(TextId),
     Object(ObjectId),
     /// Anything else, by its place in [`Machine::others`].
@@ -40,9 +40,9 @@ pub struct Machine<R> {
     stack: Vec<Value>,
     /// How high the stack was at each mark.
     marks: Vec<usize>,
-    memo: Vec<Kept>,
+    memo: Vec<MemoValue>,
     /// What was kept under a number far from the others.
-    sparse: HashMap<u64, Kept>,
+    sparse: HashMap<u64, MemoValue>,
     others: Vec<Value>,
 }
 
@@ -432,11 +432,11 @@ impl<R: Read> Machine<R> {
     #[inline]
     fn keep(&mut self, key: u64) -> Result<()> {
         let kept = match self.top()? {
-            Value::Text(id) => Kept::Text(id),
-            Value::Object(id) => Kept::Object(id),
+            Value::Text(id) => MemoValue::Text(id),
+            Value::Object(id) => MemoValue::Object(id),
             other if self.others.len() < MAX_OTHERS => {
                 self.others.push(other);
-                Kept::Other(u32::try_from(self.others.len() - 1).unwrap_or(u32::MAX))
+                MemoValue::Other(u32::try_from(self.others.len() - 1).unwrap_or(u32::MAX))
             }
             _ => return Err(self.too_much("more than a million numbers kept")),
         };
@@ -456,9 +456,9 @@ impl<R: Read> Machine<R> {
     fn recall(&mut self, key: u64) -> Result<()> {
         let dense = usize::try_from(key).ok().and_then(|key| self.memo.get(key));
         let value = match dense.or_else(|| self.sparse.get(&key)) {
-            Some(Kept::Text(id)) => Value::Text(*id),
-            Some(Kept::Object(id)) => Value::Object(*id),
-            Some(Kept::Other(at)) => self.others[*at as usize],
+            Some(MemoValue::Text(id)) => Value::Text(*id),
+            Some(MemoValue::Object(id)) => Value::Object(*id),
+            Some(MemoValue::Other(at)) => self.others[*at as usize],
             None => return Err(self.damaged("it uses a value that it did not keep")),
         };
         self.push(value)

@@ -3,7 +3,7 @@
 use super::device::{Device, Held};
 use super::record::{Action, Event};
 use super::{Snapshot, addresses::ByAddress};
-use crate::allocator::trace::{Live, Op, Recorded, Seen, Trace};
+use crate::allocator::trace::{Live, Op, Recorded, RecordedAction, Trace};
 use crate::model::pool::BlockState;
 use crate::model::units::Bytes;
 
@@ -44,8 +44,12 @@ impl Snapshot {
             },
             Action::FreeRequested => Op::Free { block },
             Action::FreeCompleted => Op::FreeCompleted { block },
-            Action::SegmentAlloc | Action::SegmentMap => Op::Seen(Seen::Reserved(size)),
-            Action::SegmentFree | Action::SegmentUnmap => Op::Seen(Seen::Returned(size)),
+            Action::SegmentAlloc | Action::SegmentMap => {
+                Op::Recorded(RecordedAction::Reserved(size))
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                Op::Recorded(RecordedAction::Returned(size))
+            }
             Action::Oom => Op::Refused {
                 requested: size,
                 stream: lane.stream,

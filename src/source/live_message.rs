@@ -9,7 +9,7 @@ use crate::model::log::LogView;
 use crate::model::probe::Probe;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
-use crate::model::remote_incident::{Kept, OnShelf};
+use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 
@@ -37,7 +37,7 @@ pub struct Reply {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shelf: Option<Vec<OnShelf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub incident: Option<Box<Kept>>,
+    pub incident: Option<Box<RemoteIncident>>,
 }
 
 /// What was asked of a process, or why it cannot be told.
@@ -151,7 +151,7 @@ impl Reply {
         } else if let Some(probe) = self.probed {
             Some(Update::Probed(Arc::new(*probe)))
         } else if let Some(kept) = self.incident {
-            Some(Update::Kept(Arc::new(*kept)))
+            Some(Update::RemoteIncident(Arc::new(*kept)))
         } else {
             self.notice.map(Update::Notice)
         }

@@ -38,7 +38,7 @@ pub enum MapLineError {
 
 /// Of a map only whose it is: quicker than the whole.
 #[derive(Deserialize)]
-struct Whose {
+struct MapOwner {
     #[serde(default)]
     process: ProcessKey,
     #[serde(default)]
@@ -64,7 +64,7 @@ impl MapLine {
 
     /// Whether it is the map of this pool.
     pub fn is_of(&self, pool: (ProcessKey, u32)) -> bool {
-        serde_json::from_str::<Whose>(self.0.get())
+        serde_json::from_str::<MapOwner>(self.0.get())
             .is_ok_and(|whose| (whose.process, whose.ordinal) == pool)
     }
 

@@ -44,7 +44,7 @@ type PoolKey = (ProcessKey, u32);
 #[derive(Debug)]
 pub struct Rounds {
     every: Every,
-    known: BTreeMap<PoolKey, Known>,
+    known: BTreeMap<PoolKey, PoolState>,
     /// Still to be asked for.
     queue: VecDeque<PoolKey>,
     asked: Option<(PoolKey, u32)>,
@@ -55,13 +55,13 @@ pub struct Rounds {
 
 /// What was told of a pool when its map was asked for last.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct PoolState {
     at: Mono,
     num_ooms: u64,
     reserved: Bytes,
 }
 
-impl Known {
+impl PoolState {
     fn of(pool: &Pool, now: Mono) -> Self {
         Self {
             at: now,
@@ -127,7 +127,7 @@ impl Rounds {
         if is_round && has_space && !listed.is_empty() {
             self.round = Some(now);
             for (&key, pool) in &listed {
-                self.want(key, Known::of(pool, now));
+                self.want(key, PoolState::of(pool, now));
             }
         }
         let pause = if has_space {
@@ -143,7 +143,7 @@ impl Rounds {
             if is_due {
                 self.queue.retain(|queued| *queued != key);
                 self.queue.push_front(key);
-                self.known.insert(key, Known::of(pool, now));
+                self.known.insert(key, PoolState::of(pool, now));
             }
         }
         self.wait_or_ask()
@@ -192,7 +192,7 @@ impl Rounds {
         Request::Map(next)
     }
 
-    fn want(&mut self, key: PoolKey, known: Known) {
+    fn want(&mut self, key: PoolKey, known: PoolState) {
         if !self.queue.contains(&key) {
             self.queue.push_back(key);
         }
@@ -211,7 +211,7 @@ impl Rounds {
     }
 }
 
-impl Known {
+impl PoolState {
     fn is_overtaken(&self, pool: &Pool) -> bool {
         let higher = self.reserved.0.saturating_add(self.reserved.0 / HIGHER);
         pool.stats.num_ooms > self.num_ooms || pool.stats.reserved.max().0 > higher

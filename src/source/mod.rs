@@ -26,10 +26,10 @@ use crate::model::host::Hello;
 use crate::model::link::Link;
 use crate::model::log::LogView;
 use crate::model::pool::{FailureMap, PoolMap};
-use crate::model::probe::{Probe, Wish};
+use crate::model::probe::{Probe, ProbeRequest};
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
-use crate::model::remote_incident::Kept;
+use crate::model::remote_incident::RemoteIncident;
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 use crate::model::units::{GpuUuid, Millis, Mono};
@@ -62,7 +62,7 @@ pub enum Update {
     /// The answer to a [`Request::Probe`].
     Probed(Arc<Probe>),
     /// An incident of the far host's store: it happened there, and perhaps nobody watched.
-    Kept(Arc<Kept>),
+    RemoteIncident(Arc<RemoteIncident>),
     /// A recording jumped: what came of this moment and after it is to be forgotten; these tell of it, oldest first.
     /// Events follow as usual.
     Jump { from: Mono, summaries: Vec<Summary> },
@@ -104,7 +104,7 @@ pub enum Request {
         processes: Vec<ProcessKey>,
     },
     /// Allocate on a card for a moment and give everything back; the person was asked.
-    Probe(Wish),
+    Probe(ProbeRequest),
     /// A screen shows this GPU alone: its costly figures are wanted until another focus is told.
     Focus(Option<GpuUuid>),
     /// The period between frames.

@@ -28,7 +28,7 @@ use super::layout::{
     skippable_header,
 };
 use super::map_line::MapLine;
-use super::wire::Line;
+use super::wire::WireLine;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::history::{Span, Summarise, Summary};
@@ -158,9 +158,9 @@ impl<W: Write> Recorder<W> {
             minute: None,
             minutes: Vec::new(),
         };
-        let line = Line::<Frame> {
+        let line = WireLine::<Frame> {
             hello: Some(hello.clone()),
-            ..Line::default()
+            ..WireLine::default()
         };
         let payload = json_line(&line).map_err(write_failed)?;
         recorder
@@ -179,9 +179,9 @@ impl<W: Write> Recorder<W> {
     }
 
     pub fn frame(&mut self, frame: &Frame) -> Result<(), RecordError> {
-        let line = json_line(&Line {
+        let line = json_line(&WireLine {
             frame: Some(frame),
-            ..Line::default()
+            ..WireLine::default()
         });
         line.and_then(|line| {
             let minute = self.write_line(frame.mono, &line)?;
@@ -193,10 +193,10 @@ impl<W: Write> Recorder<W> {
     }
 
     pub fn event(&mut self, event: &Event) -> Result<(), RecordError> {
-        // `Line` owns its event, and events are rare.
-        let line = json_line(&Line::<Frame> {
+        // `WireLine` owns its event, and events are rare.
+        let line = json_line(&WireLine::<Frame> {
             event: Some(event.clone()),
-            ..Line::default()
+            ..WireLine::default()
         });
         line.and_then(|line| {
             let minute = self.write_line(event.mono, &line)?;
@@ -208,9 +208,9 @@ impl<W: Write> Recorder<W> {
 
     /// A Python stack that was read at a moment worth knowing.
     pub fn stack(&mut self, stack: &PythonStack) -> Result<(), RecordError> {
-        let line = json_line(&Line::<Frame> {
+        let line = json_line(&WireLine::<Frame> {
             stack: Some(stack.clone()),
-            ..Line::default()
+            ..WireLine::default()
         });
         line.and_then(|line| self.write_line(stack.at, &line).map(drop))
             .map_err(write_failed)
@@ -228,10 +228,10 @@ impl<W: Write> Recorder<W> {
 
     fn write_map(&mut self, map: &PoolMap, since: Option<Mono>) -> Result<(), RecordError> {
         let line = MapLine::new(map).map_err(io::Error::from).and_then(|map| {
-            json_line(&Line::<Frame> {
+            json_line(&WireLine::<Frame> {
                 map: Some(map),
                 failed_since: since,
-                ..Line::default()
+                ..WireLine::default()
             })
         });
         line.and_then(|line| {

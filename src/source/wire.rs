@@ -16,7 +16,7 @@ use crate::model::units::Mono;
 /// What one line holds: one of these, or nothing known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, bound(deserialize = "F: Deserialize<'de>"))]
-pub struct Line<F = Frame> {
+pub struct WireLine<F = Frame> {
     /// Which of several hosts it is from. A reader that knows only one takes those of host 0.
     #[serde(skip_serializing_if = "is_first")]
     pub from: u32,
@@ -44,7 +44,7 @@ fn is_first(from: &u32) -> bool {
     *from == 0
 }
 
-impl<F> Default for Line<F> {
+impl<F> Default for WireLine<F> {
     fn default() -> Self {
         Self {
             from: 0,

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::columns::PROCESS_COLUMNS;
 use super::density::Density;
 use super::filter::{Filter, FilterError};
-use super::groups::{self, Grouping, Line};
+use super::groups::{self, Grouping, TableRow};
 use super::incident_charts::tracks;
-use super::incidents::{Incidents, Known};
+use super::incidents::{Incidents, ListedIncident};
 use super::keymap::Keymap;
 use super::pools;
 use super::probes::Probes;
@@ -20,10 +20,10 @@ use super::screens::fleet::FleetRow;
 use super::signal_menu::outcome_words;
 use super::tags::Tags;
 use super::theme::Theme;
-use super::time_window::{Stretch, Way};
+use super::time_window::{ScrollDirection, TimeWindow};
 use super::widgets::table::Hidden;
-use super::widgets::time_axis::{Past, TimeAxis};
-use crate::allocator::warnings::{Note, Sample, Watch};
+use super::widgets::time_axis::{AxisEnd, TimeAxis};
+use crate::allocator::warnings::{Note, PoolSamples, Sample};
 use crate::incidents::{Track, Uid};
 use crate::model::event::Event;
 use crate::model::frame::Frame;
@@ -32,14 +32,14 @@ use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::link::Link;
 use crate::model::log::LogView;
-use crate::model::permissions::Leave;
+use crate::model::permissions::Permissions;
 use crate::model::pool::PoolMap;
 use crate::model::process::{ProcessDetail, ProcessKey};
 use crate::model::reading::Missing;
 use crate::model::stack::{PythonStack, StackWhy};
 use crate::model::units::{Millis, Mono, UnixMillis};
 use crate::source::{Position, Update};
-use crate::watch::Found;
+use crate::watch::WatchResult;
 
 /// Rows of ended processes that are kept, for a day; beyond it those go that are worth least.
 const MAX_ENDED: usize = 100;
@@ -69,7 +69,7 @@ pub struct App {
     /// The rows of the process table, filtered and in order.
     pub rows: Vec<ProcessRow>,
     /// The rows as the process table shows them: in groups, in a tree, or each by itself.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TableRow>,
     pub grouping: Grouping,
     /// Titles of groups that hide their processes.
     folded: BTreeSet<String>,
@@ -84,7 +84,7 @@ pub struct App {
     /// The terminal reports clicks and the wheel.
     pub mouse: bool,
     /// What may be done beside looking.
-    pub leave: Leave,
+    pub leave: Permissions,
     /// A probe whose screen is open is made again after this.
     pub probe_interval: Option<Millis>,
     /// Index into the columns; `None` is the natural order.
@@ -103,7 +103,7 @@ pub struct App {
     /// Python stacks, the newest first: of a process one for each thing they are taken for.
     stacks: Vec<(ProcessKey, TakenStack)>,
     /// The last minutes of every pool, for early warnings.
-    watches: HashMap<(ProcessKey, u32), Watch>,
+    watches: HashMap<(ProcessKey, u32), PoolSamples>,
     /// What the host is called by whoever watches it; nothing for this one.
     pub name: Option<String>,
     /// The rows of the hosts, on the screen that lists them.
@@ -115,7 +115,7 @@ pub struct App {
     /// Live frames are held back while this is set; history goes on.
     pub paused: bool,
     /// What the charts show of the history.
-    pub stretch: Stretch,
+    pub stretch: TimeWindow,
     /// A sentence for the bottom line, until the next key.
     pub message: Option<String>,
     /// The source has ended; why, if it said.
@@ -156,7 +156,7 @@ impl App {
             tags: Tags::default(),
             incidents: Incidents::default(),
             mouse: true,
-            leave: Leave::ALL,
+            leave: Permissions::ALL,
             probe_interval: None,
             sort: None,
             inverted: false,
@@ -172,7 +172,7 @@ impl App {
             link: None,
             recording,
             paused: false,
-            stretch: Stretch::default(),
+            stretch: TimeWindow::default(),
             message: None,
             ended_source: None,
             newest: Arc::default(),
@@ -188,7 +188,7 @@ impl App {
             Update::Detail(key, detail) => self.detail = Some((key, detail)),
             Update::Map(map) => (self.map, self.no_map) = (Some(map), None),
             // They are for who judges and keeps what happened.
-            Update::FailureMap(_) | Update::Kept(_) => {}
+            Update::FailureMap(_) | Update::RemoteIncident(_) => {}
             Update::NoMap(pool, why) => self.no_map = Some((pool, why)),
             Update::Stacks(key, stack) => self.take_stack(key, stack),
             Update::Log(log) => self.log = Some(log),
@@ -303,7 +303,7 @@ impl App {
     pub fn pool_notes(&self, process: ProcessKey, ordinal: u32) -> Vec<Note> {
         self.watches
             .get(&(process, ordinal))
-            .map(Watch::notes)
+            .map(PoolSamples::notes)
             .unwrap_or_default()
     }
 
@@ -373,13 +373,13 @@ impl App {
     }
 
     /// What was found in what came; the minutes around it, for whoever keeps it.
-    pub fn take_found(&mut self, found: Found) -> Option<(Uid, Vec<Track>)> {
+    pub fn take_found(&mut self, found: WatchResult) -> Option<(Uid, Vec<Track>)> {
         match found {
-            Found::Trouble(why) => {
+            WatchResult::Trouble(why) => {
                 self.message = Some(why);
                 None
             }
-            Found::Incident(revision, uid) => {
+            WatchResult::Incident(revision, uid) => {
                 let tracks = tracks(self.ahead.as_ref().unwrap_or(&self.history), &revision);
                 let name = uid.as_ref().map(ToString::to_string);
                 self.incidents.take_live(*revision, name);
@@ -390,13 +390,13 @@ impl App {
     }
 
     /// What the store holds now.
-    pub fn take_stored(&mut self, stored: Vec<Known>) {
+    pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         self.incidents.take_stored(stored);
         self.arrange();
     }
 
     /// What is known of why a process failed.
-    pub fn incident_of(&self, process: ProcessKey) -> Option<&Known> {
+    pub fn incident_of(&self, process: ProcessKey) -> Option<&ListedIncident> {
         self.incidents.of_process(&self.hello.boot_id, process)
     }
 
@@ -480,7 +480,7 @@ impl App {
         let fatal = self.incidents.of_boot(&self.hello.boot_id).filter(|known| {
             known.incident.severity == Severity::Fatal && known.incident.is_gpu_oom()
         });
-        let ran_out: BTreeSet<ProcessKey> = fatal.filter_map(Known::process).collect();
+        let ran_out: BTreeSet<ProcessKey> = fatal.filter_map(ListedIncident::process).collect();
         for ended in &mut self.ended {
             let oom = ran_out.contains(&ended.key);
             if ended.ran_out != oom {
@@ -537,7 +537,7 @@ impl App {
         TimeAxis {
             end: end.unwrap_or(now),
             length,
-            past: end.map(|end| Past {
+            past: end.map(|end| AxisEnd {
                 time: self.clock_of(end),
                 ago: now.since(end),
             }),
@@ -561,9 +561,9 @@ impl App {
     }
 
     /// Scrolls the charts, from `from` when they end there without having been scrolled.
-    pub fn scroll(&mut self, way: Way, from: Option<Mono>) {
+    pub fn scroll(&mut self, way: ScrollDirection, from: Option<Mono>) {
         let (now, oldest) = (self.frame.mono, self.oldest());
-        if !self.stretch.scroll(way, from, now, oldest) && way == Way::Back {
+        if !self.stretch.scroll(way, from, now, oldest) && way == ScrollDirection::Back {
             let clock = self.theme.clock(self.clock_of(oldest), "%H:%M:%S");
             self.message = Some(format!("nothing is known before {clock}"));
         }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub struct Errands {
+pub struct BackgroundJobs {
     patience: Duration,
     done: mpsc::UnboundedSender<String>,
     sentences: mpsc::UnboundedReceiver<String>,
@@ -18,7 +18,7 @@ pub struct Errands {
     running: bool,
 }
 
-impl Errands {
+impl BackgroundJobs {
     fn with_patience(patience: Duration) -> Self {
         let (done, sentences) = mpsc::unbounded_channel();
         Self {
@@ -70,7 +70,7 @@ impl Errands {
     }
 }
 
-impl Default for Errands {
+impl Default for BackgroundJobs {
     fn default() -> Self {
         Self::with_patience(PATIENCE)
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn they_come_back_one_at_a_time() {
-        let mut errands = Errands::default();
+        let mut errands = BackgroundJobs::default();
         let (release, held) = std::sync::mpsc::channel();
         let work = move || held.recv().unwrap_or_default();
         assert_eq!(errands.start("it", work), Ok(()));
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_does_not_come_back_is_told() {
-        let mut errands = Errands::with_patience(Duration::ZERO);
+        let mut errands = BackgroundJobs::with_patience(Duration::ZERO);
         let (release, held) = std::sync::mpsc::channel::<()>();
         let work = move || {
             held.recv()

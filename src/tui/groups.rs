@@ -74,7 +74,7 @@ impl Grouping {
 
 /// A line of the process table.
 #[derive(Debug, Clone)]
-pub enum Line {
+pub enum TableRow {
     Process {
         /// Index into the rows.
         row: usize,
@@ -83,7 +83,7 @@ pub enum Line {
     Group(Group),
 }
 
-impl Line {
+impl TableRow {
     pub fn group(&self) -> Option<&Group> {
         match self {
             Self::Group(group) => Some(group),
@@ -226,10 +226,10 @@ impl Group {
 }
 
 /// The lines of a table with these rows, whose order is kept within a group.
-pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<Line> {
+pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<TableRow> {
     match grouping {
         Grouping::Flat => {
-            let line = |row| Line::Process { row, depth: 0 };
+            let line = |row| TableRow::Process { row, depth: 0 };
             (0..rows.len()).map(line).collect()
         }
         Grouping::Tree => Tree::new(rows, folded).lines(),
@@ -237,7 +237,7 @@ pub fn lines(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>)
     }
 }
 
-fn grouped(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<Line> {
+fn grouped(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -> Vec<TableRow> {
     let mut order: Vec<String> = Vec::new();
     let mut members: HashMap<String, Vec<usize>> = HashMap::new();
     for (i, row) in rows.iter().enumerate() {
@@ -253,9 +253,9 @@ fn grouped(rows: &[ProcessRow], grouping: Grouping, folded: &BTreeSet<String>) -
         let list = members.remove(&title).unwrap_or_default();
         let group = Group::new(title, list.clone(), rows, folded);
         let is_folded = group.folded;
-        lines.push(Line::Group(group));
+        lines.push(TableRow::Group(group));
         if !is_folded {
-            lines.extend(list.iter().map(|&row| Line::Process { row, depth: 1 }));
+            lines.extend(list.iter().map(|&row| TableRow::Process { row, depth: 1 }));
         }
     }
     lines
@@ -316,7 +316,7 @@ impl<'r> Tree<'r> {
             .filter(|_| row.ended().is_none())
     }
 
-    fn lines(mut self) -> Vec<Line> {
+    fn lines(mut self) -> Vec<TableRow> {
         let roots = std::mem::take(&mut self.roots);
         let mut by_launcher: HashMap<Pid, Vec<ProcessKey>> = HashMap::new();
         for key in &roots {
@@ -350,7 +350,7 @@ impl<'r> Tree<'r> {
         &mut self,
         launcher: Option<&Parent>,
         children: &[ProcessKey],
-        lines: &mut Vec<Line>,
+        lines: &mut Vec<TableRow>,
     ) {
         let title = launcher.map_or_else(String::new, |parent| {
             format!("{} {}", parent.pid, parent.name)
@@ -359,19 +359,19 @@ impl<'r> Tree<'r> {
         children
             .iter()
             .for_each(|key| self.push(*key, 1, &mut below));
-        let members = below.iter().filter_map(Line::row).collect();
+        let members = below.iter().filter_map(TableRow::row).collect();
         let title = title.trim_end().to_owned();
         let group = Group::new(title, members, self.rows, self.folded);
         let folded = group.folded;
-        lines.push(Line::Group(group));
+        lines.push(TableRow::Group(group));
         if !folded {
             lines.extend(below);
         }
     }
 
-    fn push(&mut self, key: ProcessKey, depth: usize, lines: &mut Vec<Line>) {
+    fn push(&mut self, key: ProcessKey, depth: usize, lines: &mut Vec<TableRow>) {
         let rows = self.of[&key].iter();
-        lines.extend(rows.map(|&row| Line::Process { row, depth }));
+        lines.extend(rows.map(|&row| TableRow::Process { row, depth }));
         // What is deeper stands by itself: no real tree is, and a made-up one must not exhaust the stack.
         if depth >= DEEPEST {
             return;

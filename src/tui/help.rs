@@ -139,22 +139,22 @@ impl Help {
 
 /// A line of the help; without a text it is a heading, without anything a blank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
+struct HelpLine {
     name: String,
     text: String,
     /// What it is found by as well: an action by its name in the keymap.
     also: &'static str,
 }
 
-fn line(name: impl Into<String>, text: impl Into<String>) -> Line {
-    Line {
+fn line(name: impl Into<String>, text: impl Into<String>) -> HelpLine {
+    HelpLine {
         name: name.into(),
         text: text.into(),
         also: "",
     }
 }
 
-impl Line {
+impl HelpLine {
     fn has(&self, wanted: &str) -> bool {
         let texts = [&*self.name, &*self.text, self.also];
         texts
@@ -164,7 +164,7 @@ impl Line {
 }
 
 /// Lines that hold the text, whatever its case, under their headings; all of them where it is empty.
-fn found(lines: Vec<Line>, text: &str) -> Vec<Line> {
+fn found(lines: Vec<HelpLine>, text: &str) -> Vec<HelpLine> {
     let wanted = text.trim().to_lowercase();
     if wanted.is_empty() {
         return lines;
@@ -183,7 +183,7 @@ fn found(lines: Vec<Line>, text: &str) -> Vec<Line> {
 }
 
 /// A sentence that does not fit goes on below, so nothing is cut off.
-fn rows(lines: Vec<Line>, room: usize) -> Vec<(String, String)> {
+fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for line in lines {
         let mut parts = wrap_words(&line.text, room).into_iter();
@@ -195,7 +195,7 @@ fn rows(lines: Vec<Line>, room: usize) -> Vec<(String, String)> {
 
 /// Everything: keys from ACTIONS, words from the screen and its tables; first those of this screen. Of a screen that stands
 /// alone what it has.
-fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
+fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
     let played = app.recording.is_some();
     let alone = screen.alone();
     let actions = ACTIONS
@@ -211,7 +211,7 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
             .iter()
             .map(|key| show_key(key))
             .collect();
-        Line {
+        HelpLine {
             also: def.name,
             ..line(keys.join(" "), def.help)
         }
@@ -226,7 +226,7 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
     let gpu_columns = GPU_COLUMNS.iter().map(|c| line(c.title, c.help));
     let columns = PROCESS_COLUMNS.iter().map(|c| line(c.title, c.help));
     let mut lines = Vec::new();
-    let mut part = |heading: &str, list: Vec<Line>| {
+    let mut part = |heading: &str, list: Vec<HelpLine>| {
         if !lines.is_empty() {
             lines.push(line("", ""));
         }
@@ -245,7 +245,7 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<Line> {
 }
 
 /// What can be typed behind `/` on a screen.
-fn filter_lines() -> Vec<Line> {
+fn filter_lines() -> Vec<HelpLine> {
     let syntax = SYNTAX.iter().map(|(typed, text)| line(*typed, *text));
     let fields = FIELDS.iter().map(|field| line(field.example, field.help));
     let states = STATES
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_found_stands_under_its_heading() {
-        let sort = Line {
+        let sort = HelpLine {
             also: "sort",
             ..line("s", "Order the rows")
         };

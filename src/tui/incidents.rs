@@ -1,6 +1,6 @@
 //! The incidents that a dashboard knows: those of the store that nobody has read, and those that happen while it is open.
 //!
-//! They come through a [`Desk`], and what was opened goes back through it; who serves it knows the store, nobody here does.
+//! They come through a [`IncidentInbox`], and what was opened goes back through it; who serves it knows the store, nobody here does.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -14,14 +14,14 @@ use crate::model::process::ProcessKey;
 use crate::model::scene::Scene;
 use crate::model::units::{GpuUuid, Mono, UnixMillis};
 use crate::source::Update;
-use crate::watch::{Found, Keep, Watcher};
+use crate::watch::{Keep, WatchResult, Watcher};
 
 /// An incident, and whether a person has seen it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct ListedIncident {
     pub incident: Arc<Incident>,
     pub is_read: bool,
-    pub place: Place,
+    pub place: IncidentSubject,
     /// What was there around it, without the blocks of its map; where it was watched.
     pub scene: Option<Arc<Scene>>,
     /// Of what was seen from here: what is told again under the same key is the same.
@@ -34,14 +34,14 @@ const MAX_UNSTORED: usize = 64;
 
 /// Two slots: in come the incidents of the store, as they are now, each time they change; out go the names of those that
 /// were opened.
-pub struct Desk {
-    pub incoming: tokio_mpsc::UnboundedReceiver<Vec<Known>>,
+pub struct IncidentInbox {
+    pub incoming: tokio_mpsc::UnboundedReceiver<Vec<ListedIncident>>,
     pub opened: mpsc::Sender<String>,
     /// Where what happens now is kept.
     pub keep: Option<Keep>,
 }
 
-impl Desk {
+impl IncidentInbox {
     /// One that nobody serves: a recording has no store.
     #[must_use]
     pub fn unserved() -> Self {
@@ -55,7 +55,7 @@ impl Desk {
 
 /// Whom and when an incident is about, as far as a chart and a row ask for it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Place {
+pub struct IncidentSubject {
     pub boot_id: String,
     /// The first observation.
     pub at: Mono,
@@ -63,7 +63,7 @@ pub struct Place {
     pub gpus: Vec<GpuUuid>,
 }
 
-impl Place {
+impl IncidentSubject {
     fn of_revision(revision: &Revision) -> Self {
         let CaseKey { boot_id, gpu, .. } = &revision.key;
         Self::new(
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-impl Known {
+impl ListedIncident {
     /// Whether `stored` is this: by its name, or where it could not be kept at once by whom and when.
     fn is_same(&self, stored: &Self) -> bool {
         match (&self.incident.uid, &self.key) {
@@ -142,9 +142,9 @@ impl Known {
 
 /// A watcher, or none where the system gave no thread: then nothing is found.
 #[derive(Debug)]
-pub struct Watch(Option<Watcher>);
+pub struct WatcherHandle(Option<Watcher>);
 
-impl Watch {
+impl WatcherHandle {
     /// So many frames wait for it at most.
     #[must_use]
     pub fn start(keep: Option<Keep>, most_waiting: usize) -> Self {
@@ -163,7 +163,7 @@ impl Watch {
     }
 
     /// What was found next. Safe to cancel.
-    pub async fn found(&mut self) -> Found {
+    pub async fn found(&mut self) -> WatchResult {
         match &mut self.0 {
             Some(watcher) => watcher.next().await,
             None => std::future::pending().await,
@@ -187,7 +187,7 @@ impl Watch {
 /// All that are known, the oldest first.
 #[derive(Debug, Default)]
 pub struct Incidents {
-    list: Vec<Known>,
+    list: Vec<ListedIncident>,
     /// Opened and not yet told to the desk.
     opened: Vec<String>,
 }
@@ -196,7 +196,7 @@ impl Incidents {
     /// What the store holds now. What was opened here stays read although the store may not know it yet, unless it got
     /// worse; what the store does not hold stays as well. What was there around one of them is known as the store tells it: of
     /// the newest. Of the others it is in the store, whose name for it the screen says.
-    pub fn take_stored(&mut self, stored: Vec<Known>) {
+    pub fn take_stored(&mut self, stored: Vec<ListedIncident>) {
         let old = std::mem::take(&mut self.list);
         let mut list = stored;
         for known in &old {
@@ -216,21 +216,21 @@ impl Incidents {
 
     /// What is concluded of something that happens now; its name in the store, where it is kept.
     pub fn take_live(&mut self, revision: Revision, uid: Option<String>) {
-        let place = Place::of_revision(&revision);
+        let place = IncidentSubject::of_revision(&revision);
         let Revision {
             key,
             incident,
             scene,
             ..
         } = revision;
-        let is_it = |known: &&mut Known| {
+        let is_it = |known: &&mut ListedIncident| {
             known.key.as_ref() == Some(&key) || (uid.is_some() && known.incident.uid == uid)
         };
         let old = self.list.iter_mut().find(is_it);
-        let is_news = |old: &Known| incident.is_news_after(&old.incident);
+        let is_news = |old: &ListedIncident| incident.is_news_after(&old.incident);
         let is_read = old.as_ref().is_some_and(|old| old.is_read && !is_news(old));
         let uid = uid.or_else(|| old.as_ref()?.incident.uid.clone());
-        let new = Known {
+        let new = ListedIncident {
             incident: Arc::new(Incident { uid, ..incident }),
             is_read,
             place,
@@ -267,7 +267,7 @@ impl Incidents {
     #[must_use]
     pub fn news(&self) -> Option<&Arc<Incident>> {
         let unread = || self.list.iter().rev().filter(|known| !known.is_read);
-        let is_note = |known: &&Known| known.incident.severity == Severity::Note;
+        let is_note = |known: &&ListedIncident| known.incident.severity == Severity::Note;
         let known = unread().find(|known| !is_note(known));
         known
             .or_else(|| unread().next())
@@ -279,7 +279,7 @@ impl Incidents {
         self.list.last().map(|known| &known.incident)
     }
 
-    pub fn newest_first(&self) -> impl Iterator<Item = &Known> {
+    pub fn newest_first(&self) -> impl Iterator<Item = &ListedIncident> {
         self.list.iter().rev()
     }
 
@@ -287,14 +287,18 @@ impl Incidents {
     pub fn of_boot<'a, 'b>(
         &'a self,
         boot_id: &'b str,
-    ) -> impl Iterator<Item = &'a Known> + use<'a, 'b> {
-        let is_its = move |known: &&Known| known.place.boot_id == boot_id;
+    ) -> impl Iterator<Item = &'a ListedIncident> + use<'a, 'b> {
+        let is_its = move |known: &&ListedIncident| known.place.boot_id == boot_id;
         self.list.iter().filter(is_its)
     }
 
     /// The gravest of a process, of equal ones the newest.
     #[must_use]
-    pub fn of_process<'a>(&'a self, boot_id: &str, process: ProcessKey) -> Option<&'a Known> {
+    pub fn of_process<'a>(
+        &'a self,
+        boot_id: &str,
+        process: ProcessKey,
+    ) -> Option<&'a ListedIncident> {
         self.of_boot(boot_id)
             .filter(|known| known.place.processes.contains(&process))
             .max_by_key(|known| known.incident.severity)
@@ -307,8 +311,8 @@ impl Incidents {
 
     /// The same as it is known now: it may have been revised.
     #[must_use]
-    pub fn again(&self, incident: &Incident) -> Option<&Known> {
-        let is_it = |known: &&Known| match &incident.uid {
+    pub fn again(&self, incident: &Incident) -> Option<&ListedIncident> {
+        let is_it = |known: &&ListedIncident| match &incident.uid {
             Some(uid) => known.incident.uid.as_ref() == Some(uid),
             // What happened at one moment to one process is one thing.
             None => {
@@ -351,8 +355,8 @@ pub fn moment(incident: &Incident) -> Option<UnixMillis> {
 mod tests {
     use super::*;
 
-    fn known(uid: &str, time: &str, severity: Severity) -> Known {
-        Known {
+    fn known(uid: &str, time: &str, severity: Severity) -> ListedIncident {
+        ListedIncident {
             incident: Arc::new(Incident {
                 uid: Some(uid.into()),
                 time: Some(format!("2026-11-20T{time}Z")),
@@ -360,7 +364,7 @@ mod tests {
                 ..Incident::default()
             }),
             is_read: false,
-            place: Place::default(),
+            place: IncidentSubject::default(),
             scene: None,
             key: None,
         }
@@ -446,7 +450,7 @@ mod tests {
         }
         assert_eq!(incidents.newest_first().count(), MAX_UNSTORED);
         assert_eq!(incidents.unread(), MAX_UNSTORED, "what was read went first");
-        let first = |known: &Known| known.key.as_ref().map(|key| key.first.0);
+        let first = |known: &ListedIncident| known.key.as_ref().map(|key| key.first.0);
         let kept: Vec<_> = incidents.newest_first().filter_map(first).collect();
         assert_eq!((kept[0], kept[MAX_UNSTORED - 1]), (199, 135));
     }
@@ -475,7 +479,7 @@ mod tests {
         let mut stored = known("a", "12:03:00", Severity::Fatal);
         stored.place.processes = vec![process];
         let mut later = known("b", "12:04:00", Severity::Fatal);
-        later.place = Place {
+        later.place = IncidentSubject {
             at: Mono(60_000),
             ..stored.place.clone()
         };

@@ -13,7 +13,7 @@ use super::terminal::{self, Terminal};
 use super::{Left, Signals};
 
 /// How a host is connected to where somebody has to answer on the way.
-pub struct WayIn {
+pub struct InteractiveLogin {
     /// What the person calls it.
     pub to: String,
     /// Ends by itself.
@@ -26,7 +26,7 @@ const LATE: Duration = Duration::from_millis(50);
 /// Runs it; how the dashboard is left where a signal asks for that meanwhile. The keys are not read in that time: they are
 /// the command's.
 pub(super) async fn answer(
-    way_in: &WayIn,
+    way_in: &InteractiveLogin,
     terminal: &mut Terminal,
     keys: &mut Option<EventStream>,
     signals: &mut Signals,

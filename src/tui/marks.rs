@@ -1,7 +1,7 @@
 //! What happened, as letters on the time axes: the same in every chart of a GPU and of a process.
 
 use super::app::App;
-use super::incidents::Known;
+use super::incidents::ListedIncident;
 use super::screens::incident::role;
 use super::theme::Role;
 use super::widgets::timeline::Mark;
@@ -45,7 +45,7 @@ fn exit(app: &App, at: Mono) -> Mark {
 }
 
 /// Over the ends, which they explain.
-fn incidents(app: &App, is_its: impl Fn(&Known) -> bool) -> impl Iterator<Item = Mark> {
+fn incidents(app: &App, is_its: impl Fn(&ListedIncident) -> bool) -> impl Iterator<Item = Mark> {
     let its = app
         .incidents
         .of_boot(&app.hello.boot_id)

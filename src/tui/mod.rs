@@ -55,14 +55,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use self::app::App;
-use self::background_jobs::Errands;
+use self::background_jobs::BackgroundJobs;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
-use self::incidents::{Desk, Known};
-pub use self::interactive_login::WayIn;
+use self::incidents::{IncidentInbox, ListedIncident};
+pub use self::interactive_login::InteractiveLogin;
 use self::screens::Screen;
 use self::screens::fleet::FleetScreen;
 pub use self::sessions::Host;
-use self::sessions::{Arrival, Seat, Stage};
+use self::sessions::{Arrival, Session, Sessions};
 use self::terminal::Terminal;
 use self::view::Outcome;
 use crate::model::document::Document;
@@ -88,7 +88,7 @@ pub enum Left {
 
 /// What lies around the program that keys reach.
 #[derive(Debug, Clone)]
-pub struct Outside {
+pub struct Environment {
     pub clipboard: Clipboard,
     /// Where files are written.
     pub directory: PathBuf,
@@ -98,7 +98,7 @@ pub struct Outside {
 enum Wake {
     Terminal(Option<io::Result<Event>>),
     Host((usize, Arrival)),
-    Incidents(Option<Vec<Known>>),
+    Incidents(Option<Vec<ListedIncident>>),
     Signal(Signal),
     /// What became of an errand.
     Errand(String),
@@ -109,7 +109,12 @@ enum Wake {
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn run(app: App, source: Source, outside: Outside, desk: Desk) -> io::Result<Left> {
+pub async fn run(
+    app: App,
+    source: Source,
+    outside: Environment,
+    desk: IncidentInbox,
+) -> io::Result<Left> {
     run_host(Host::new(app, source), outside, desk).await
 }
 
@@ -117,7 +122,7 @@ pub async fn run(app: App, source: Source, outside: Outside, desk: Desk) -> io::
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn run_host(host: Host, outside: Outside, desk: Desk) -> io::Result<Left> {
+pub async fn run_host(host: Host, outside: Environment, desk: IncidentInbox) -> io::Result<Left> {
     run_seats(None, vec![host], outside, desk).await
 }
 
@@ -129,10 +134,10 @@ pub async fn run_host(host: Host, outside: Outside, desk: Desk) -> io::Result<Le
 pub async fn run_fleet(
     hosts: Vec<Host>,
     (fleet, clock): (App, Option<Source>),
-    outside: Outside,
-    desk: Desk,
+    outside: Environment,
+    desk: IncidentInbox,
 ) -> io::Result<Left> {
-    let list = Seat::alone(Box::new(FleetScreen::default()), fleet);
+    let list = Session::alone(Box::new(FleetScreen::default()), fleet);
     run_seats(Some(list.with(clock)), hosts, outside, desk).await
 }
 
@@ -140,16 +145,16 @@ pub async fn run_fleet(
 ///
 /// # Errors
 /// When standard output is no terminal.
-pub async fn show(screen: Box<dyn Screen>, app: App, outside: Outside) -> io::Result<Left> {
-    let seat = Seat::alone(screen, app);
-    run_seats(Some(seat), Vec::new(), outside, Desk::unserved()).await
+pub async fn show(screen: Box<dyn Screen>, app: App, outside: Environment) -> io::Result<Left> {
+    let seat = Session::alone(screen, app);
+    run_seats(Some(seat), Vec::new(), outside, IncidentInbox::unserved()).await
 }
 
 async fn run_seats(
-    lead: Option<Seat>,
+    lead: Option<Session>,
     hosts: Vec<Host>,
-    outside: Outside,
-    desk: Desk,
+    outside: Environment,
+    desk: IncidentInbox,
 ) -> io::Result<Left> {
     let mut signals = Signals::listen()?;
     let mut apps = lead.iter().map(|seat| &seat.app);
@@ -157,16 +162,16 @@ async fn run_seats(
     let has_mouse = has_mouse.is_some_and(|app| app.mouse);
     let mut terminal = Terminal::enter(has_mouse)?;
     let mut keys = Some(EventStream::new());
-    let mut errands = Errands::default();
+    let mut errands = BackgroundJobs::default();
     let mut last_draw = Instant::now() - MIN_PAUSE;
     let (mut pause, mut dirty) = (MIN_PAUSE, true);
     let mut desk_open = true;
-    let Desk {
+    let IncidentInbox {
         mut incoming,
         opened,
         keep,
     } = desk;
-    let mut stage = Stage::open(lead, hosts, keep.as_ref());
+    let mut stage = Sessions::open(lead, hosts, keep.as_ref());
     stage.follow();
     loop {
         let due = last_draw + pause;
@@ -298,7 +303,7 @@ fn panic_where_a_test_wants_it() {
     });
 }
 
-fn react(event: Event, area: Rect, seat: &mut Seat) -> Outcome {
+fn react(event: Event, area: Rect, seat: &mut Session) -> Outcome {
     let (outcome, requests) = match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => seat.view.key(key, &mut seat.app),
         Event::Mouse(mouse) => seat.view.mouse(mouse, area, &mut seat.app),
@@ -311,9 +316,9 @@ fn react(event: Event, area: Rect, seat: &mut Seat) -> Outcome {
 /// Sends a text on its way; a sentence where that is all there will be.
 fn copy(
     copied: Copied,
-    outside: &Outside,
+    outside: &Environment,
     terminal: &mut Terminal,
-    errands: &mut Errands,
+    errands: &mut BackgroundJobs,
 ) -> io::Result<Option<String>> {
     match outside.clipboard {
         Clipboard::Tmux => {
@@ -331,8 +336,8 @@ fn copy(
 fn write(
     document: Document,
     app: &App,
-    outside: &Outside,
-    errands: &mut Errands,
+    outside: &Environment,
+    errands: &mut BackgroundJobs,
 ) -> Option<String> {
     let date = app.theme.clock(app.frame.time, "%Y%m%d-%H%M%S");
     let stem = snapshot_file::stem(&app.hello.host, &date);

@@ -51,7 +51,7 @@ pub enum Overlay {
 
 /// What a key did to an overlay.
 #[derive(Debug, PartialEq)]
-pub enum After {
+pub enum OverlayResult {
     Open,
     Closed,
     /// It is closed, and this is to be asked of the source.
@@ -94,15 +94,15 @@ impl Overlay {
     }
 
     /// A key while a line of text is being typed; other overlays get actions.
-    pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<After> {
+    pub fn type_key(&mut self, key: KeyEvent, app: &mut App) -> Option<OverlayResult> {
         if let Self::Signal(menu) = self {
-            return menu.type_key(key).map(After::Asks);
+            return menu.type_key(key).map(OverlayResult::Asks);
         }
         if let Self::Probe(menu) = self {
-            return menu.type_key(key).map(After::Asks);
+            return menu.type_key(key).map(OverlayResult::Asks);
         }
         if let Self::Help(help) = self {
-            return help.type_key(key).then_some(After::Open);
+            return help.type_key(key).then_some(OverlayResult::Open);
         }
         if let Self::Watch { process, input } = self {
             return Some(type_path(key, *process, input));
@@ -117,11 +117,11 @@ impl Overlay {
         };
         match key.code {
             // What is wrong stays in sight until it is put right or given up.
-            _ if is_enter(key) && wrong.is_some() => return Some(After::Open),
-            _ if is_enter(key) => return Some(After::Closed),
+            _ if is_enter(key) && wrong.is_some() => return Some(OverlayResult::Open),
+            _ if is_enter(key) => return Some(OverlayResult::Closed),
             KeyCode::Esc => {
                 app.use_filter(before.clone());
-                return Some(After::Closed);
+                return Some(OverlayResult::Closed);
             }
             _ => {
                 input.handle_event(&TerminalEvent::Key(key));
@@ -134,37 +134,37 @@ impl Overlay {
             .take(200)
             .collect();
         *wrong = app.set_filter(&text).err();
-        Some(After::Open)
+        Some(OverlayResult::Open)
     }
 
-    pub fn act(&mut self, action: Action, app: &mut App) -> After {
+    pub fn act(&mut self, action: Action, app: &mut App) -> OverlayResult {
         match (&mut *self, action) {
             (Self::Signal(menu), action) => {
                 return if menu.act(action) {
-                    After::Open
+                    OverlayResult::Open
                 } else {
-                    After::Closed
+                    OverlayResult::Closed
                 };
             }
             (Self::Columns(menu), action) => {
                 return if menu.act(action, app) {
-                    After::Open
+                    OverlayResult::Open
                 } else {
-                    After::Closed
+                    OverlayResult::Closed
                 };
             }
             (Self::Help(help), action) => {
                 return if help.act(action) {
-                    After::Open
+                    OverlayResult::Open
                 } else {
-                    After::Closed
+                    OverlayResult::Closed
                 };
             }
-            (_, Action::Back | Action::Quit | Action::QuitNow) => return After::Closed,
+            (_, Action::Back | Action::Quit | Action::QuitNow) => return OverlayResult::Closed,
             (Self::Sort { cursor }, Action::Open | Action::Sort) => {
                 let order = orders().get(*cursor).copied().flatten();
                 app.set_sort(order, false);
-                return After::Closed;
+                return OverlayResult::Closed;
             }
             (Self::Sort { cursor }, action) => {
                 if let Some(at) = moved(*cursor, orders().len(), 10, action) {
@@ -173,7 +173,7 @@ impl Overlay {
             }
             (Self::Filter { .. } | Self::Watch { .. } | Self::Sent(_) | Self::Probe(_), _) => {}
         }
-        After::Open
+        OverlayResult::Open
     }
 
     /// A press of the mouse: on a row of a menu the cursor goes there and the row is chosen, anywhere it closes what
@@ -390,18 +390,18 @@ pub fn draw_typed(label: &str, input: &Input, line: Rect, app: &App, buffer: &mu
 /// Longer than any path that the kernel takes.
 const MAX_PATH: usize = 4_096;
 
-fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> After {
+fn type_path(key: KeyEvent, process: ProcessKey, input: &mut Input) -> OverlayResult {
     let path: String = input.value().trim().into();
     match key.code {
-        KeyCode::Esc => return After::Closed,
-        _ if is_enter(key) && path.is_empty() => return After::Closed,
-        _ if is_enter(key) => return After::Asks(Request::Watch { process, path }),
+        KeyCode::Esc => return OverlayResult::Closed,
+        _ if is_enter(key) && path.is_empty() => return OverlayResult::Closed,
+        _ if is_enter(key) => return OverlayResult::Asks(Request::Watch { process, path }),
         KeyCode::Char(c) if c.is_control() || input.value().len() >= MAX_PATH => {}
         _ => {
             input.handle_event(&TerminalEvent::Key(key));
         }
     }
-    After::Open
+    OverlayResult::Open
 }
 
 fn draw_filter(

@@ -11,14 +11,14 @@ use super::rows::ProcessRow;
 use super::theme::Role;
 use super::widgets::cells::{put_all, put_lines, wrap_words};
 use crate::model::gpu::{Gpu, Memory};
-use crate::model::probe::{CONTEXT, DEFAULT_LIMIT, Wish, default_headroom};
+use crate::model::probe::{CONTEXT, DEFAULT_LIMIT, ProbeRequest, default_headroom};
 use crate::model::process::ProcessKey;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::source::Request;
 
 #[derive(Debug)]
 pub struct ProbeMenu {
-    wish: Wish,
+    wish: ProbeRequest,
     title: String,
     /// Whose sizes the pattern has: `418 train.py`.
     process: Option<String>,
@@ -42,10 +42,10 @@ impl ProbeMenu {
         Ok(Self {
             title: format!("Probe {}?", gpu_words(&gpu, app)),
             process: row.map(name),
-            wish: Wish {
+            wish: ProbeRequest {
                 gpu,
                 process: row.map(|row| row.id().key),
-                ..Wish::default()
+                ..ProbeRequest::default()
             },
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::model::probe::{Probe, Wish};
+use crate::model::probe::{Probe, ProbeRequest};
 use crate::model::units::GpuUuid;
 
 /// Of one card; older ones go. As many as a wide terminal shows beside each other.
@@ -19,13 +19,13 @@ struct Card {
     /// The newest last.
     done: VecDeque<Arc<Probe>>,
     /// What was asked for last: an interval asks for it again.
-    wish: Option<Wish>,
+    wish: Option<ProbeRequest>,
     under_way: bool,
 }
 
 impl Probes {
     /// A probe was asked for.
-    pub fn ask(&mut self, wish: Wish) {
+    pub fn ask(&mut self, wish: ProbeRequest) {
         let card = self.cards.entry(wish.gpu.clone()).or_default();
         card.under_way = true;
         card.wish = Some(wish);
@@ -50,7 +50,7 @@ impl Probes {
         card.into_iter().flat_map(|card| card.done.iter().rev())
     }
 
-    pub fn wish(&self, gpu: &GpuUuid) -> Option<&Wish> {
+    pub fn wish(&self, gpu: &GpuUuid) -> Option<&ProbeRequest> {
         self.cards.get(gpu)?.wish.as_ref()
     }
 
@@ -69,9 +69,9 @@ mod tests {
     fn the_newest_probes_of_a_card_are_kept() {
         let gpu = GpuUuid("GPU-1".into());
         let mut probes = Probes::default();
-        probes.ask(Wish {
+        probes.ask(ProbeRequest {
             gpu: gpu.clone(),
-            ..Wish::default()
+            ..ProbeRequest::default()
         });
         assert!(probes.is_under_way(&gpu));
         for n in 0..MAX_PROBES as u64 + 5 {

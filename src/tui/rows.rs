@@ -16,7 +16,7 @@ use crate::model::gpu::{Gpu, GpuProcess, HealthState};
 use crate::model::pool::{Pool, PoolStats};
 use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::{Missing, Reading, Reason};
-use crate::model::reported_pool::ToldPool;
+use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 
 /// A process that was on a GPU and is no more.
@@ -256,7 +256,7 @@ impl ProcessRow {
     }
 
     /// What other frameworks in it tell of their pools on this GPU.
-    pub fn told(&self) -> impl Iterator<Item = &ToldPool> {
+    pub fn told(&self) -> impl Iterator<Item = &ReportedPool> {
         let frame = match &self.origin {
             Origin::Listed { frame, .. } | Origin::Local { frame, .. } => Some(frame),
             Origin::Ended { .. } => None,
@@ -291,7 +291,7 @@ impl ProcessRow {
     fn sum(
         &self,
         of_read: fn(&PoolStats) -> Bytes,
-        of_told: fn(&ToldPool) -> Option<Bytes>,
+        of_told: fn(&ReportedPool) -> Option<Bytes>,
     ) -> Option<Bytes> {
         let read = self.pool().map(|pool| Some(of_read(&pool.stats)));
         let parts = read.into_iter().chain(self.told().map(of_told));

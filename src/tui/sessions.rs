@@ -9,8 +9,8 @@ use std::sync::mpsc as std_mpsc;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
 use super::app::App;
-use super::incidents::{Known, Watch};
-use super::interactive_login::WayIn;
+use super::incidents::{ListedIncident, WatcherHandle};
+use super::interactive_login::InteractiveLogin;
 use super::screens::Screen;
 use super::screens::fleet::FleetRow;
 use super::view::View;
@@ -19,7 +19,7 @@ use crate::model::history::Reach;
 use crate::model::link::Link;
 use crate::source::stream::Source;
 use crate::source::{Request, Update};
-use crate::watch::{self, Found, Keep};
+use crate::watch::{self, Keep, WatchResult};
 
 /// What waits between the hosts and the screen; beyond it a source drops frames by itself.
 const MAX_WAITING: usize = 64;
@@ -39,7 +39,7 @@ pub struct Host {
     /// What it said before the screen was opened and happened only once.
     pub before: Vec<Update>,
     /// Where somebody may have to answer on the way to it.
-    pub way_in: Option<WayIn>,
+    pub way_in: Option<InteractiveLogin>,
 }
 
 impl Host {
@@ -56,27 +56,27 @@ impl Host {
 /// What a host had to say.
 pub(super) enum Arrival {
     Update(Box<Update>),
-    Found(Found),
+    Result(WatchResult),
 }
 
-pub(super) struct Seat {
+pub(super) struct Session {
     pub(super) app: App,
     pub(super) view: View,
-    to: Option<To>,
+    to: Option<SessionLinks>,
     /// Where it has one and is no host.
     source: Option<Source>,
-    way_in: Option<WayIn>,
-    /// Something came for it since [`Stage::follow`].
+    way_in: Option<InteractiveLogin>,
+    /// Something came for it since [`Sessions::follow`].
     has_news: bool,
 }
 
 /// The ways back to a host.
-struct To {
+struct SessionLinks {
     requests: std_mpsc::Sender<Request>,
     history: UnboundedSender<(Uid, Vec<Track>)>,
 }
 
-impl Seat {
+impl Session {
     /// Of a screen that needs no host.
     pub(super) fn alone(screen: Box<dyn Screen>, app: App) -> Self {
         Self {
@@ -107,8 +107,8 @@ impl Seat {
     }
 }
 
-pub(super) struct Stage {
-    seats: Vec<Seat>,
+pub(super) struct Sessions {
+    seats: Vec<Session>,
     on_screen: usize,
     /// The number of the first host.
     first: usize,
@@ -118,9 +118,9 @@ pub(super) struct Stage {
     is_crowd: bool,
 }
 
-impl Stage {
+impl Sessions {
     /// Listens to all hosts from now on. `lead` is the seat that is no host: the list of them, or what needs none.
-    pub(super) fn open(lead: Option<Seat>, hosts: Vec<Host>, keep: Option<&Keep>) -> Self {
+    pub(super) fn open(lead: Option<Session>, hosts: Vec<Host>, keep: Option<&Keep>) -> Self {
         let (arrived, arrivals) = mpsc::channel(MAX_WAITING);
         let mut seats = Vec::from_iter(lead);
         let first = seats.len();
@@ -129,11 +129,17 @@ impl Stage {
                 continue;
             };
             let (history, minutes) = mpsc::unbounded_channel();
-            seat.to = Some(To {
+            seat.to = Some(SessionLinks {
                 requests: source.requests(),
                 history,
             });
-            tokio::spawn(listen(source, Watch::none(), 0, arrived.clone(), minutes));
+            tokio::spawn(listen(
+                source,
+                WatcherHandle::none(),
+                0,
+                arrived.clone(),
+                minutes,
+            ));
         }
         let is_crowd = hosts.len() > MAX_OPENED;
         for host in hosts {
@@ -154,17 +160,17 @@ impl Stage {
             } else {
                 watch::MAX_WAITING
             };
-            let watch = Watch::start(keep.cloned(), waiting);
+            let watch = WatcherHandle::start(keep.cloned(), waiting);
             // What came before the screen was opened.
             watch.see(&Update::Hello(Arc::clone(&app.hello)));
             before.iter().for_each(|update| watch.see(update));
             watch.see(&Update::Frame(Arc::clone(&app.frame)));
-            let to = To {
+            let to = SessionLinks {
                 requests: source.requests(),
                 history,
             };
             tokio::spawn(listen(source, watch, seats.len(), arrived.clone(), minutes));
-            seats.push(Seat {
+            seats.push(Session {
                 app,
                 view: View::default(),
                 to: Some(to),
@@ -205,7 +211,7 @@ impl Stage {
                 }
                 self.seats[host].app.update(*update);
             }
-            Arrival::Found(found) => {
+            Arrival::Result(found) => {
                 // The fleet lists what was found anywhere.
                 if host != 0 && self.first > 0 {
                     self.seats[0].has_news = true;
@@ -221,11 +227,11 @@ impl Stage {
     }
 
     /// What the store holds: of each host its own, of the fleet and of a single host all.
-    pub(super) fn take_stored(&mut self, known: &[Known]) {
+    pub(super) fn take_stored(&mut self, known: &[ListedIncident]) {
         let is_one = self.first == 0;
         for (at, seat) in self.seats.iter_mut().enumerate() {
             let host = &seat.app.hello.host;
-            let is_here = |known: &&Known| known.incident.host.as_ref() == Some(host);
+            let is_here = |known: &&ListedIncident| known.incident.host.as_ref() == Some(host);
             let of_it = known.iter().filter(|one| is_one || at == 0 || is_here(one));
             let of_it = of_it.cloned().collect();
             seat.app.take_stored(of_it);
@@ -241,7 +247,7 @@ impl Stage {
             .collect()
     }
 
-    pub(super) fn on_screen(&mut self) -> &mut Seat {
+    pub(super) fn on_screen(&mut self) -> &mut Session {
         let at = self.on_screen;
         &mut self.seats[at]
     }
@@ -272,13 +278,13 @@ impl Stage {
     }
 
     /// The seat of a row of the fleet, or the one on the screen.
-    fn seat(&self, row: Option<usize>) -> &Seat {
+    fn seat(&self, row: Option<usize>) -> &Session {
         let at = row.map_or(self.on_screen, |row| self.first + row);
         self.seats.get(at).unwrap_or(&self.seats[self.on_screen])
     }
 
     /// What asks the person on the way to a host; nothing where the link is not lost over that.
-    pub(super) fn way_in(&self, row: Option<usize>) -> Option<&WayIn> {
+    pub(super) fn way_in(&self, row: Option<usize>) -> Option<&InteractiveLogin> {
         let seat = self.seat(row);
         let asks = matches!(seat.app.link, Some(Link::Lost { asks: true, .. }));
         seat.way_in.as_ref().filter(|_| asks)
@@ -343,7 +349,7 @@ impl Stage {
 /// Passes on what a host says and what that means, until it has ended and nobody wants to hear more.
 async fn listen(
     mut source: Source,
-    mut watch: Watch,
+    mut watch: WatcherHandle,
     host: usize,
     arrived: Sender<(usize, Arrival)>,
     mut minutes: UnboundedReceiver<(Uid, Vec<Track>)>,
@@ -361,7 +367,7 @@ async fn listen(
                     continue;
                 }
             },
-            found = watch.found() => Arrival::Found(found),
+            found = watch.found() => Arrival::Result(found),
             more = minutes.recv() => match more {
                 Some((uid, tracks)) => {
                     watch.add_history(uid, tracks);

@@ -9,7 +9,7 @@
 //! the charts back first, pressed again it goes to the start of the recording.
 //!
 //! The charts of a recording reach as far back as those of a live day: what a jump did not bring is asked for when
-//! it is to be drawn ([`Stretch::wants_before`]).
+//! it is to be drawn ([`TimeWindow::wants_before`]).
 
 use crate::model::history::DAY;
 use crate::model::units::{Millis, Mono};
@@ -30,13 +30,13 @@ const DEFAULT_ZOOM: usize = 2;
 
 /// Which way charts are scrolled, a quarter of their length at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ScrollDirection {
     Back,
     Forward,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Stretch {
+pub struct TimeWindow {
     /// Index into [`ZOOMS`] as the user chose it; without a choice charts grow with what is known.
     zoom: Option<usize>,
     /// Where charts end while they are scrolled back.
@@ -47,7 +47,7 @@ pub struct Stretch {
     until: Mono,
 }
 
-impl Stretch {
+impl TimeWindow {
     /// Nothing is known any more; what the user chose stays.
     #[must_use]
     pub fn anew(&self) -> Self {
@@ -117,13 +117,19 @@ impl Stretch {
 
     /// Scrolls from `from` (else from where charts end); nothing is known before `oldest`. False when there is
     /// nothing further that way.
-    pub fn scroll(&mut self, way: Way, from: Option<Mono>, now: Mono, oldest: Mono) -> bool {
+    pub fn scroll(
+        &mut self,
+        way: ScrollDirection,
+        from: Option<Mono>,
+        now: Mono,
+        oldest: Mono,
+    ) -> bool {
         let length = self.length(now).0;
         let before = self.end.or(from).unwrap_or(now);
         let (step, first) = (length / 4, (oldest.0.saturating_add(length)).min(now.0));
         let end = match way {
-            Way::Back => before.0.saturating_sub(step).max(first).min(before.0),
-            Way::Forward => before.0 + step,
+            ScrollDirection::Back => before.0.saturating_sub(step).max(first).min(before.0),
+            ScrollDirection::Forward => before.0 + step,
         };
         if end == before.0 {
             return false;
@@ -154,8 +160,8 @@ mod tests {
 
     const MINUTE: u64 = 60_000;
 
-    fn of(minutes: u64) -> Stretch {
-        let mut stretch = Stretch::default();
+    fn of(minutes: u64) -> TimeWindow {
+        let mut stretch = TimeWindow::default();
         stretch.goes_on(Mono(100 * MINUTE - minutes * MINUTE));
         stretch.goes_on(Mono(100 * MINUTE));
         stretch
@@ -169,24 +175,24 @@ mod tests {
         let length = stretch.length(now);
         assert_eq!(length, Millis(10 * MINUTE));
         // There is no more than one sees.
-        assert!(!stretch.scroll(Way::Back, None, now, oldest));
+        assert!(!stretch.scroll(ScrollDirection::Back, None, now, oldest));
         stretch.zoom_by(-1, now);
-        assert!(stretch.scroll(Way::Back, None, now, oldest));
+        assert!(stretch.scroll(ScrollDirection::Back, None, now, oldest));
         assert_eq!(stretch.end(), Some(Mono(100 * MINUTE - 75_000)));
         for _ in 0..10 {
-            stretch.scroll(Way::Back, None, now, oldest);
+            stretch.scroll(ScrollDirection::Back, None, now, oldest);
         }
         // The chart begins where the history does.
         assert_eq!(stretch.end(), Some(Mono(97 * MINUTE)));
-        assert!(!stretch.scroll(Way::Back, None, now, oldest));
+        assert!(!stretch.scroll(ScrollDirection::Back, None, now, oldest));
         let later = Mono(200 * MINUTE);
         assert_eq!(stretch.length(later), Millis(5 * MINUTE));
-        assert!(stretch.scroll(Way::Forward, None, now, oldest));
-        assert!(stretch.scroll(Way::Forward, None, now, oldest));
+        assert!(stretch.scroll(ScrollDirection::Forward, None, now, oldest));
+        assert!(stretch.scroll(ScrollDirection::Forward, None, now, oldest));
         assert_eq!(stretch.end(), Some(Mono(97 * MINUTE + 150_000)));
-        assert!(stretch.scroll(Way::Forward, None, now, oldest));
+        assert!(stretch.scroll(ScrollDirection::Forward, None, now, oldest));
         assert_eq!(stretch.end(), None);
-        assert!(stretch.scroll(Way::Back, None, now, oldest));
+        assert!(stretch.scroll(ScrollDirection::Back, None, now, oldest));
         stretch.to_now();
         assert_eq!(stretch.end(), None);
     }
@@ -196,7 +202,7 @@ mod tests {
         let now = Mono(100 * MINUTE);
         let mut stretch = of(100);
         let ended = Some(Mono(50 * MINUTE));
-        assert!(stretch.scroll(Way::Back, ended, now, Mono(0)));
+        assert!(stretch.scroll(ScrollDirection::Back, ended, now, Mono(0)));
         assert_eq!(stretch.end(), Some(Mono(50 * MINUTE - 150_000)));
     }
 

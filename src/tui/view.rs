@@ -15,7 +15,7 @@ use super::columns::PROCESS_COLUMNS;
 use super::copy_text;
 use super::filter::Filter;
 use super::help::Help;
-use super::overlay::{After, Overlay, orders};
+use super::overlay::{Overlay, OverlayResult, orders};
 use super::probe_menu::ProbeMenu;
 use super::screens::incident::{self, IncidentScreen};
 use super::screens::incidents::{self, IncidentList};
@@ -25,12 +25,12 @@ use super::screens::probe::{self, ProbeScreen};
 use super::screens::unreadable::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
-use super::time_window::Way;
+use super::time_window::ScrollDirection;
 use super::widgets::cells::keep_shown;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
-use crate::model::probe::Wish;
+use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
 use crate::model::signal::Signal;
 use crate::model::units::{GpuUuid, Mono};
@@ -138,11 +138,11 @@ impl View {
     }
 
     /// What an overlay wants of the source, which closes it.
-    fn after(&mut self, after: After) -> Option<Request> {
+    fn after(&mut self, after: OverlayResult) -> Option<Request> {
         let request = match after {
-            After::Open => return None,
-            After::Closed => None,
-            After::Asks(request) => Some(request),
+            OverlayResult::Open => return None,
+            OverlayResult::Closed => None,
+            OverlayResult::Asks(request) => Some(request),
         };
         self.overlay = None;
         request
@@ -229,8 +229,8 @@ impl View {
             Action::Invert => app.set_sort(app.sort, !app.inverted),
             Action::ZoomIn => app.stretch.zoom_by(-1, app.frame.mono),
             Action::ZoomOut => app.stretch.zoom_by(1, app.frame.mono),
-            Action::ScrollBack => self.scroll(Way::Back, app),
-            Action::ScrollForward => self.scroll(Way::Forward, app),
+            Action::ScrollBack => self.scroll(ScrollDirection::Back, app),
+            Action::ScrollForward => self.scroll(ScrollDirection::Forward, app),
             Action::Copy => return self.copy(app),
             Action::CopyMarkdown | Action::Wrong => {
                 let why = app.keymap.label(Action::Why);
@@ -276,7 +276,7 @@ impl View {
         }
     }
 
-    fn scroll(&mut self, way: Way, app: &mut App) {
+    fn scroll(&mut self, way: ScrollDirection, app: &mut App) {
         let ended = self.top().ended(app);
         app.scroll(way, ended);
     }
@@ -330,7 +330,7 @@ impl View {
     }
 
     /// What was asked for is shown where its answer will be.
-    fn show_probe(&mut self, wish: &Wish, app: &mut App) {
+    fn show_probe(&mut self, wish: &ProbeRequest, app: &mut App) {
         app.probes.ask(wish.clone());
         if self.top().def().id == probe::DEF.id {
             self.stack.pop();

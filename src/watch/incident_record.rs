@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::recording_incidents::Ledger;
-use super::{Found, Keep};
+use super::{Keep, WatchResult};
 use crate::diagnose::live::Revision;
 use crate::incidents::{
     Evidence, Excerpt, Key, NOTICE_LIMIT, Notice, Record, Stored, Track, Uid, in_time, notify, put,
@@ -17,7 +17,7 @@ use crate::incidents::{
 use crate::model::event::Event;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
-use crate::model::remote_incident::Kept;
+use crate::model::remote_incident::RemoteIncident;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 
@@ -32,15 +32,15 @@ const AGAIN_AFTER: Millis = Millis(5_000);
 const MAX_TRIES: u32 = 100;
 
 /// What the store could not take.
-struct Owed {
-    what: Brought,
+struct UnsavedIncident {
+    what: UnsavedRecord,
     tries: u32,
 }
 
 #[derive(Clone)]
-enum Brought {
-    Seen(Box<Record>),
-    Told(Arc<Kept>),
+enum UnsavedRecord {
+    Own(Box<Record>),
+    Remote(Arc<RemoteIncident>),
 }
 
 /// One thread is at the store at a time: when a job of a hundred hosts fails they all have something to keep, and whoever waits
@@ -54,11 +54,11 @@ pub struct Keeping {
     /// None of a recording.
     keep: Option<Keep>,
     ledger: Ledger,
-    tell: UnboundedSender<Found>,
+    tell: UnboundedSender<WatchResult>,
     host: String,
     versions: BTreeMap<String, String>,
     events: VecDeque<Event>,
-    owed: VecDeque<Owed>,
+    owed: VecDeque<UnsavedIncident>,
     /// Since when something is owed, or when it was tried last.
     tried: Option<Mono>,
     /// Said once: a store that cannot be written now cannot be written a second later.
@@ -66,7 +66,7 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    pub fn new(keep: Option<Keep>, tell: UnboundedSender<Found>) -> Self {
+    pub fn new(keep: Option<Keep>, tell: UnboundedSender<WatchResult>) -> Self {
         Self {
             keep,
             ledger: Ledger::default(),
@@ -107,33 +107,35 @@ impl Keeping {
             (revision.key, revision.incident) = (key.clone(), known.incident.clone());
             return None;
         }
-        let stored = self.bring(Brought::Seen(Box::new(record)), 1)?;
+        let stored = self.bring(UnsavedRecord::Own(Box::new(record)), 1)?;
         revision.incident = *stored.incident;
         Some(stored.uid)
     }
 
     /// Into the store, or among what is owed.
-    fn bring(&mut self, what: Brought, tries: u32) -> Option<Stored> {
+    fn bring(&mut self, what: UnsavedRecord, tries: u32) -> Option<Stored> {
         let store = self.keep.as_ref()?.store.clone();
         let turn = turn();
         let brought = match what.clone() {
-            Brought::Seen(record) => put(store, *record),
-            Brought::Told(kept) => in_time(move || store.adopt(Kept::clone(&kept))),
+            UnsavedRecord::Own(record) => put(store, *record),
+            UnsavedRecord::Remote(kept) => {
+                in_time(move || store.adopt(RemoteIncident::clone(&kept)))
+            }
         };
         drop(turn);
         match (brought, &what) {
-            (Ok(stored), Brought::Seen(_)) => {
+            (Ok(stored), UnsavedRecord::Own(_)) => {
                 self.notify(&stored);
                 Some(stored)
             }
-            (Ok(stored), Brought::Told(_)) => Some(stored),
+            (Ok(stored), UnsavedRecord::Remote(_)) => Some(stored),
             (Err(why), _) => {
                 self.trouble(&why);
                 if self.owed.len() == MAX_OWED {
                     self.owed.pop_front();
                 }
                 if tries < MAX_TRIES {
-                    self.owed.push_back(Owed { what, tries });
+                    self.owed.push_back(UnsavedIncident { what, tries });
                 }
                 None
             }
@@ -151,7 +153,7 @@ impl Keeping {
         }
         self.tried = Some(now);
         // What is not taken goes behind the others, which wait for the next time.
-        while let Some(Owed { what, tries }) = self.owed.pop_front() {
+        while let Some(UnsavedIncident { what, tries }) = self.owed.pop_front() {
             if self.bring(what, tries + 1).is_none() {
                 return;
             }
@@ -198,12 +200,12 @@ impl Keeping {
     }
 
     /// Keeps what the far host's store holds.
-    pub fn adopt(&mut self, kept: &Arc<Kept>) {
-        self.bring(Brought::Told(Arc::clone(kept)), 1);
+    pub fn adopt(&mut self, kept: &Arc<RemoteIncident>) {
+        self.bring(UnsavedRecord::Remote(Arc::clone(kept)), 1);
     }
 
     /// As it lies in a recording; no living host says it so.
-    pub fn replay(&mut self, kept: &Kept) -> Option<Revision> {
+    pub fn replay(&mut self, kept: &RemoteIncident) -> Option<Revision> {
         match self.keep {
             Some(_) => None,
             None => self.ledger.adopt(kept),
@@ -236,7 +238,7 @@ impl Keeping {
     fn trouble(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_trouble_told, true) {
             let why = format!("the incident is not kept: {why}");
-            let _ = self.tell.send(Found::Trouble(why));
+            let _ = self.tell.send(WatchResult::Trouble(why));
         }
     }
 
@@ -254,7 +256,7 @@ impl Keeping {
         // A command that hangs must not hold up the next incident.
         let run = move || {
             if let Notice::Failed(why) = notify(&store, &uid, &command, NOTICE_LIMIT) {
-                let _ = tell.send(Found::Trouble(why));
+                let _ = tell.send(WatchResult::Trouble(why));
             }
         };
         let _ = std::thread::Builder::new()
@@ -290,7 +292,7 @@ mod tests {
                 }),
                 ..Key::default()
             };
-            Arc::new(Kept {
+            Arc::new(RemoteIncident {
                 uid: "01kq3v7-x2c9".into(),
                 is_read: false,
                 record: serde_json::to_value(Record::new(Default::default(), observed))
@@ -304,7 +306,7 @@ mod tests {
         lock.lock().expect("it is held");
         keeping.adopt(&kept(2));
         assert_eq!(count(), 1);
-        assert!(matches!(told.try_recv(), Ok(Found::Trouble(_))));
+        assert!(matches!(told.try_recv(), Ok(WatchResult::Trouble(_))));
         drop(lock);
         // Not at once.
         keeping.settle(Mono(1_000));

@@ -9,13 +9,13 @@
 //! Of one failure there may be several conclusions: this thread's, which changes as more is seen, and those of others that
 //! saw it. All of them go into the store, where [one of them stands](crate::incidents::Record::revised_by); what is told is
 //! what stands there and never what was concluded here alone, under the same name and key each time. Others' come in two
-//! ways: they write into the same store, or a far host's agent tells what is in the store there ([`Update::Kept`], each
+//! ways: they write into the same store, or a far host's agent tells what is in the store there ([`Update::RemoteIncident`], each
 //! incident once and again when it has changed; [`source::remote`](crate::source::remote) asks for it anew after a lost
 //! link). What was seen on a far host and by nobody's store, while no agent was there, nobody knows.
 //!
 //! Judging a text takes tens of milliseconds and writing a file may block: both happen on the thread, and whoever
 //! draws only passes on what it got. A recording is watched in the same way and nothing of it is stored: it was,
-//! when it happened. What another host's store told then lies in it as events ([`Observation::Kept`]), and a ledger takes
+//! when it happened. What another host's store told then lies in it as events ([`Observation::RemoteIncident`]), and a ledger takes
 //! the place of the store.
 
 mod incident_record;
@@ -34,7 +34,7 @@ use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::pool::FailureMap;
-use crate::model::remote_incident::Kept;
+use crate::model::remote_incident::RemoteIncident;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::source::Update;
@@ -52,20 +52,20 @@ pub struct Keep {
 
 /// What the thread has to say.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub enum WatchResult {
     /// A new incident, or more of one that was told before under the same key; with its name in the store.
     Incident(Box<Revision>, Option<Uid>),
     /// A sentence about what could not be kept or told.
     Trouble(String),
 }
 
-enum Seen {
+enum WatchInput {
     Hello(Arc<Hello>),
     Frame(Arc<Frame>),
     Event(Box<Event>),
     Stack(Box<PythonStack>),
     FailureMap(Arc<FailureMap>),
-    Kept(Arc<Kept>),
+    RemoteIncident(Arc<RemoteIncident>),
     Jump,
     History(Uid, Vec<Track>),
 }
@@ -73,10 +73,10 @@ enum Seen {
 /// A handle on the thread, which ends when the handle is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    seen: mpsc::Sender<Seen>,
+    seen: mpsc::Sender<WatchInput>,
     waiting: Arc<AtomicUsize>,
     most_waiting: usize,
-    found: channel::UnboundedReceiver<Found>,
+    found: channel::UnboundedReceiver<WatchResult>,
 }
 
 impl Watcher {
@@ -116,22 +116,22 @@ impl Watcher {
     /// Passes on what matters of an update; never waits.
     pub fn see(&self, update: &Update) {
         let seen = match update {
-            Update::Hello(hello) => Seen::Hello(Arc::clone(hello)),
+            Update::Hello(hello) => WatchInput::Hello(Arc::clone(hello)),
             Update::Frame(frame) => {
                 if self.waiting.load(Ordering::Relaxed) >= self.most_waiting {
                     return;
                 }
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                Seen::Frame(Arc::clone(frame))
+                WatchInput::Frame(Arc::clone(frame))
             }
-            Update::Event(event) => Seen::Event(Box::new(event.clone())),
+            Update::Event(event) => WatchInput::Event(Box::new(event.clone())),
             Update::Stacks(_, stack) => match &**stack {
-                Ok(stack) => Seen::Stack(Box::new(stack.clone())),
+                Ok(stack) => WatchInput::Stack(Box::new(stack.clone())),
                 Err(_) => return,
             },
-            Update::FailureMap(map) => Seen::FailureMap(Arc::clone(map)),
-            Update::Kept(kept) => Seen::Kept(Arc::clone(kept)),
-            Update::Jump { .. } => Seen::Jump,
+            Update::FailureMap(map) => WatchInput::FailureMap(Arc::clone(map)),
+            Update::RemoteIncident(kept) => WatchInput::RemoteIncident(Arc::clone(kept)),
+            Update::Jump { .. } => WatchInput::Jump,
             _ => return,
         };
         let _ = self.seen.send(seen);
@@ -139,11 +139,11 @@ impl Watcher {
 
     /// Adds the minutes around an incident to what is stored of it.
     pub fn add_history(&self, uid: Uid, tracks: Vec<Track>) {
-        let _ = self.seen.send(Seen::History(uid, tracks));
+        let _ = self.seen.send(WatchInput::History(uid, tracks));
     }
 
     /// What was found next. Safe to cancel; never comes back when the thread has ended.
-    pub async fn next(&mut self) -> Found {
+    pub async fn next(&mut self) -> WatchResult {
         match self.found.recv().await {
             Some(found) => found,
             None => std::future::pending().await,
@@ -152,7 +152,7 @@ impl Watcher {
 
     /// Waits until everything that was seen is judged and kept, at most `limit`: whoever leaves asks for this, since
     /// the last thing it saw may be what ended the run.
-    pub fn finish(self, limit: std::time::Duration) -> Vec<Found> {
+    pub fn finish(self, limit: std::time::Duration) -> Vec<WatchResult> {
         let Self {
             seen, mut found, ..
         } = self;
@@ -187,18 +187,20 @@ struct Thread {
     observer: Observer,
     waiting: Arc<AtomicUsize>,
     keeping: Keeping,
-    tell: channel::UnboundedSender<Found>,
+    tell: channel::UnboundedSender<WatchResult>,
 }
 
 impl Thread {
-    fn run(mut self, inbox: &mpsc::Receiver<Seen>) {
+    fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
         while let Ok(seen) = inbox.recv() {
             for (mut revision, uid) in self.look(seen) {
                 // Who is told shows what can be read; the blocks are in the store.
                 if revision.scene.map.is_some() {
                     Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
                 }
-                let told = self.tell.send(Found::Incident(Box::new(revision), uid));
+                let told = self
+                    .tell
+                    .send(WatchResult::Incident(Box::new(revision), uid));
                 if told.is_err() {
                     return;
                 }
@@ -207,9 +209,9 @@ impl Thread {
     }
 
     /// What is to be told, with its name in the store.
-    fn look(&mut self, seen: Seen) -> Vec<(Revision, Option<Uid>)> {
-        if let Seen::Event(event) = &seen
-            && let Observation::Kept(kept) = &event.observation
+    fn look(&mut self, seen: WatchInput) -> Vec<(Revision, Option<Uid>)> {
+        if let WatchInput::Event(event) = &seen
+            && let Observation::RemoteIncident(kept) = &event.observation
         {
             let replayed = self.keeping.replay(kept);
             return replayed.map(|one| (one, None)).into_iter().collect();
@@ -222,42 +224,42 @@ impl Thread {
         known.collect()
     }
 
-    fn conclude(&mut self, seen: Seen) -> Vec<Revision> {
+    fn conclude(&mut self, seen: WatchInput) -> Vec<Revision> {
         match seen {
-            Seen::Hello(hello) => {
+            WatchInput::Hello(hello) => {
                 self.keeping.hello(&hello);
                 self.observer.hello(hello);
                 Vec::new()
             }
-            Seen::Frame(frame) => {
+            WatchInput::Frame(frame) => {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.keeping.settle(frame.mono);
                 let _turn = turn();
                 self.observer.frame(&frame)
             }
-            Seen::Event(event) => {
+            WatchInput::Event(event) => {
                 self.keeping.event(&event);
                 let _turn = turn();
                 self.observer.event(&event)
             }
-            Seen::Stack(stack) => {
+            WatchInput::Stack(stack) => {
                 let _turn = turn();
                 self.observer.stack(&stack)
             }
-            Seen::FailureMap(map) => {
+            WatchInput::FailureMap(map) => {
                 let _turn = turn();
                 self.observer.failure_map(&map)
             }
-            Seen::Kept(kept) => {
+            WatchInput::RemoteIncident(kept) => {
                 self.keeping.adopt(&kept);
                 Vec::new()
             }
-            Seen::Jump => {
+            WatchInput::Jump => {
                 self.observer.forget();
                 self.keeping.forget();
                 Vec::new()
             }
-            Seen::History(uid, tracks) => {
+            WatchInput::History(uid, tracks) => {
                 self.keeping.add_history(&uid, tracks);
                 Vec::new()
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::diagnose::live::{CaseKey, Revision};
 use crate::incidents::Record;
-use crate::model::remote_incident::Kept;
+use crate::model::remote_incident::RemoteIncident;
 
 /// As many as a store keeps.
 const MAX_INCIDENTS: usize = 200;
@@ -39,7 +39,7 @@ impl Ledger {
     }
 
     /// What the host's store had told, as it is told here; nothing of what is no record.
-    pub fn adopt(&mut self, kept: &Kept) -> Option<Revision> {
+    pub fn adopt(&mut self, kept: &RemoteIncident) -> Option<Revision> {
         let told = Record::told(kept)?;
         let observed = told.observed.clone();
         let key = CaseKey {
@@ -115,14 +115,14 @@ mod tests {
         record("oom-capacity", first, Fields::default())
     }
 
-    fn whole(first: u64) -> Kept {
+    fn whole(first: u64) -> RemoteIncident {
         let fields = Fields {
             requested_bytes: Some(2 << 30),
             ..Fields::default()
         };
-        Kept {
+        RemoteIncident {
             record: serde_json::to_value(record("oom-fragmentation", first, fields)).expect("JSON"),
-            ..Kept::default()
+            ..RemoteIncident::default()
         }
     }
 
@@ -149,9 +149,9 @@ mod tests {
             (&told.key, "oom-fragmentation")
         );
         assert_eq!(ledger.entries.len(), 1);
-        let nothing = Kept {
+        let nothing = RemoteIncident {
             record: serde_json::json!([1]),
-            ..Kept::default()
+            ..RemoteIncident::default()
         };
         assert!(ledger.adopt(&nothing).is_none());
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gputop::collect::memory::Memory;
 use gputop::collect::memory::live::Live;
-use gputop::collect::memory::pause::{Hold, HoldError, TO_HOLD};
+use gputop::collect::memory::pause::{PauseError, TO_HOLD, ThreadPause};
 use gputop::collect::memory::{Range, view::View};
 use gputop::collect::torch::Attached;
 use gputop::model::units::Pid;
@@ -118,7 +118,7 @@ fn a_process_that_counts_all_the_time_is_read_exactly_and_goes_on() {
 #[test]
 fn nothing_moves_while_it_is_held_and_the_hold_ends_by_itself() {
     let (target, counter) = busy();
-    let hold = Hold::new(Path::new(PROC), target.pid()).unwrap();
+    let hold = ThreadPause::new(Path::new(PROC), target.pid()).unwrap();
     let first = word(target.pid(), counter);
     assert_eq!(word(target.pid(), counter), first);
     assert!(states(target.pid()).iter().all(|(_, state)| *state == 't'));
@@ -134,7 +134,7 @@ fn a_reader_that_panics_lets_it_go() {
     let (target, counter) = busy();
     let pid = target.pid();
     let reader = std::thread::spawn(move || {
-        let _hold = Hold::new(Path::new(PROC), pid).unwrap();
+        let _hold = ThreadPause::new(Path::new(PROC), pid).unwrap();
         panic!("on purpose");
     });
     assert!(reader.join().is_err());
@@ -147,7 +147,7 @@ fn a_reader_that_panics_lets_it_go() {
 fn child() {
     let pid = std::env::var("GPUTOP_TEST_HOLD").unwrap().parse().unwrap();
     loop {
-        let _hold = Hold::new(Path::new(PROC), Pid(pid));
+        let _hold = ThreadPause::new(Path::new(PROC), Pid(pid));
         std::thread::sleep(TO_HOLD / 2);
     }
 }
@@ -206,7 +206,7 @@ fn one_that_was_stopped_stays_stopped_and_a_signal_on_its_way_arrives() {
     wait_until("it to go on", || !is_stopped());
 
     // However the two meet, a signal sent while it is held ends it afterwards.
-    let hold = Hold::new(Path::new(PROC), target.pid()).unwrap();
+    let hold = ThreadPause::new(Path::new(PROC), target.pid()).unwrap();
     kill(pid, Signal::SIGTERM).unwrap();
     drop(hold);
     let started = Instant::now();
@@ -229,6 +229,6 @@ fn states_or_none(pid: Pid) -> Option<Vec<(String, char)>> {
 
 #[test]
 fn of_a_process_that_is_gone_it_is_said() {
-    let gone = Hold::new(Path::new(PROC), Pid(0x7fff_fff0));
-    assert_eq!(gone.err(), Some(HoldError::Gone));
+    let gone = ThreadPause::new(Path::new(PROC), Pid(0x7fff_fff0));
+    assert_eq!(gone.err(), Some(PauseError::Gone));
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use gputop::model::frame::Frame;
 use gputop::model::units::Bytes;
-use gputop::source::wire::Line;
+use gputop::source::wire::WireLine;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -232,7 +232,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 /// The whole lines of a recording, also of one that is cut off.
-pub fn recorded(file: &Path) -> Vec<Line> {
+pub fn recorded(file: &Path) -> Vec<WireLine> {
     let bytes = fs::read(file).unwrap_or_default();
     let mut text = Vec::new();
     if let Ok(mut decoder) = zstd::stream::read::Decoder::new(&bytes[..]) {

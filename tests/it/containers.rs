@@ -161,7 +161,7 @@ fn read_a_machine() {
         tmux_folder: None,
         cgroup_root: root.join("sys/fs/cgroup"),
         kernel_log: root.join("dev/kmsg"),
-        leave: gputop::model::permissions::Leave::none("nobody was asked"),
+        leave: gputop::model::permissions::Permissions::none("nobody was asked"),
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()

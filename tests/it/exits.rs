@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use gputop::model::event::{Event, Exit, Observation, Xid};
 use gputop::model::units::Pid;
-use gputop::source::wire::Line;
+use gputop::source::wire::WireLine;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -82,7 +82,7 @@ impl Watch {
     }
 
     /// What was recorded so far, line by line.
-    fn lines(&self) -> Vec<Line> {
+    fn lines(&self) -> Vec<WireLine> {
         let bytes = fs::read(self.folder.path().join("run.gpt.zst")).unwrap_or_default();
         let mut text = Vec::new();
         if let Ok(mut decoder) = zstd::stream::read::Decoder::new(&bytes[..]) {

@@ -13,7 +13,7 @@ use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, Millis, Mono, Pid};
 use gputop::source::record::Recorder;
 use gputop::source::{Play, Update};
-use gputop::watch::{Found, Watcher};
+use gputop::watch::{WatchResult, Watcher};
 use serde_json::Value;
 
 use crate::fake_machine::{RealProcess, command, dashboard, is_host, on_gpu};
@@ -309,7 +309,7 @@ fn a_recording_brings_stack_and_map_back_with_the_failure_they_were_read_for() {
     let watcher = Watcher::start(None).unwrap();
     seen.updates.iter().for_each(|update| watcher.see(update));
     let found = watcher.finish(Duration::from_secs(20));
-    let Some(Found::Incident(revision, None)) = found.last() else {
+    let Some(WatchResult::Incident(revision, None)) = found.last() else {
         panic!("{found:?}");
     };
     assert_eq!(revision.scene.stacks, [stack]);

@@ -13,7 +13,7 @@ use gputop::model::scene::{FreeBlocks, Scene, SceneMap};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, MegaHertz, MilliWatts, Millis, Mono, Percent, Pid};
 use gputop::tui::app::App;
-use gputop::tui::incidents::Known;
+use gputop::tui::incidents::ListedIncident;
 use gputop::tui::picture::text_of;
 use gputop::tui::theme::Palette;
 use gputop::tui::view::{Outcome, View};
@@ -41,7 +41,7 @@ fn app_with(severity: Severity) -> App {
         ..incident.clone()
     };
     let scene = Arc::new(scene());
-    let known = |incident: Incident| Known {
+    let known = |incident: Incident| ListedIncident {
         incident: incident.into(),
         is_read: false,
         place: Default::default(),
@@ -212,7 +212,7 @@ fn of_several_hosts_the_list_names_each_and_of_one_none() {
     let mut app = app_with(Severity::Fatal);
     let list = |app: &App| text_of(&draw(app, "incidents", 120, 12));
     assert!(!list(&app).contains("node17"), "{}", list(&app));
-    let mut all: Vec<Known> = app.incidents.newest_first().cloned().collect();
+    let mut all: Vec<ListedIncident> = app.incidents.newest_first().cloned().collect();
     all[1].incident = Arc::new(Incident {
         host: Some("node18".into()),
         ..Incident::clone(&all[1].incident)
@@ -228,7 +228,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     incident.fixes.clear();
     incident.uid = None;
     app.incidents = Default::default();
-    app.incidents.take_stored(vec![Known {
+    app.incidents.take_stored(vec![ListedIncident {
         incident: incident.into(),
         is_read: false,
         place: Default::default(),

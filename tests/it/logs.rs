@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use gputop::collect::logs::{self, Logs, Settings, Told};
+use gputop::collect::logs::{self, Excerpted, Logs, Settings};
 use gputop::model::event::{LogExcerpt, LogOrigin, LogWhy, Observation};
 use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::Missing;
 use gputop::model::units::{Bytes, Pid, StartTicks};
-use gputop::source::wire::Line;
+use gputop::source::wire::WireLine;
 use tempfile::TempDir;
 
 use crate::containers::{in_a_pid_namespace, say_so};
@@ -30,7 +30,7 @@ const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line
 /// The follower of logs, and what it told so far.
 struct Followed {
     logs: Logs,
-    told: Arc<Mutex<Vec<(Instant, Told)>>>,
+    told: Arc<Mutex<Vec<(Instant, Excerpted)>>>,
 }
 
 impl Followed {
@@ -72,19 +72,19 @@ impl Followed {
         });
     }
 
-    fn told(&self) -> Vec<Told> {
+    fn told(&self) -> Vec<Excerpted> {
         let told = self.told.lock().unwrap();
         told.iter().map(|(_, told)| told.clone()).collect()
     }
 
     #[track_caller]
-    fn wait_for(&self, what: &str, wanted: impl Fn(&Told) -> bool) -> Told {
+    fn wait_for(&self, what: &str, wanted: impl Fn(&Excerpted) -> bool) -> Excerpted {
         wait_until(what, || self.told().iter().any(&wanted));
         self.told().into_iter().find(wanted).unwrap()
     }
 
     #[track_caller]
-    fn wait_text(&self, text: &str) -> Told {
+    fn wait_text(&self, text: &str) -> Excerpted {
         self.wait_for(text, |told| told.excerpt.text.contains(text))
     }
 }
@@ -244,7 +244,7 @@ fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
         let _ = zstd::stream::Decoder::new(file).map(|mut d| d.read_to_end(&mut text));
     }
     let lines = text.split(|b| *b == b'\n');
-    let events = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok()?.event);
+    let events = lines.filter_map(|line| serde_json::from_slice::<WireLine>(line).ok()?.event);
     events
         .filter_map(|event| match event.observation {
             Observation::Log(excerpt) => Some((event.process, *excerpt)),

@@ -10,7 +10,7 @@ use gputop::source::Update;
 use gputop::tui::app::App;
 use gputop::tui::keymap::{DEFAULT, Keymap};
 use gputop::tui::theme::{Palette, Theme};
-use gputop::watch::Found;
+use gputop::watch::WatchResult;
 use jiff::tz::TimeZone;
 
 use crate::disconnect_day::Telling;
@@ -184,7 +184,7 @@ impl Kept {
             self.app.update(update);
             for revision in found {
                 self.app
-                    .take_found(Found::Incident(Box::new(revision), None));
+                    .take_found(WatchResult::Incident(Box::new(revision), None));
             }
         }
     }

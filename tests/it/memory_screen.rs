@@ -11,7 +11,7 @@ use gputop::model::pool::{
 };
 use gputop::model::process::{Process, ProcessKey};
 use gputop::model::reading::{Missing, Reading, Reason};
-use gputop::model::reported_pool::{Framework, ToldPool};
+use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Percent, Pid, StartTicks, UnixMillis};
 use gputop::source::{Request, Update};
@@ -648,7 +648,7 @@ fn brackets_switch_the_device_of_a_process_on_several() {
 }
 
 /// One process on one GPU, and what its JAX and its TensorFlow tell.
-fn with_told(told: Vec<ToldPool>) -> App {
+fn with_told(told: Vec<ReportedPool>) -> App {
     let mut app = app(true, false);
     let mut frame = frame(600);
     frame.gpus.truncate(1);
@@ -660,8 +660,8 @@ fn with_told(told: Vec<ToldPool>) -> App {
     app
 }
 
-fn jax() -> ToldPool {
-    ToldPool {
+fn jax() -> ReportedPool {
+    ReportedPool {
         process: key(418),
         framework: Framework::Jax,
         allocator: Allocator::XlaBfc,
@@ -673,7 +673,7 @@ fn jax() -> ToldPool {
             Reason::Unsupported,
             "JAX does not tell its largest free block",
         ),
-        ..ToldPool::default()
+        ..ReportedPool::default()
     }
 }
 
@@ -712,7 +712,7 @@ fn what_a_framework_tells_of_itself_is_on_every_screen() {
 
 #[test]
 fn a_figure_that_one_of_two_frameworks_does_not_tell_is_no_sum() {
-    let tensorflow = ToldPool {
+    let tensorflow = ReportedPool {
         framework: Framework::Tensorflow,
         reserved: Reading::default(),
         ..jax()

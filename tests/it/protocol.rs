@@ -14,17 +14,17 @@ use gputop::model::event::{Event, GpuAtOom, Observation};
 use gputop::model::frame::Frame;
 use gputop::model::gpu::{GpuProcess, Memory};
 use gputop::model::pool::Pools;
-use gputop::model::probe::Wish;
+use gputop::model::probe::ProbeRequest;
 use gputop::model::process::ProcessKey;
 use gputop::model::reading::{Missing, Reading, Reason};
-use gputop::model::remote_incident::{Kept, OnShelf};
-use gputop::model::replay_result::{Fate, Replayed, Tried};
-use gputop::model::reported_pool::{Framework, ToldPool};
+use gputop::model::remote_incident::{OnShelf, RemoteIncident};
+use gputop::model::replay_result::{Fate, Replayed, SettingResult};
+use gputop::model::reported_pool::{Framework, ReportedPool};
 use gputop::model::signal::Signal;
 use gputop::model::units::{Bytes, GpuUuid, Millis, Mono, Pid, StartTicks};
 use gputop::source::live_message::Reply;
-use gputop::source::remote::protocol::{Order, PROTOCOL, WINDOW_LOG, greeting};
-use gputop::source::wire::Line;
+use gputop::source::remote::protocol::{PROTOCOL, RequestLine, WINDOW_LOG, greeting};
+use gputop::source::wire::WireLine;
 use gputop::source::{Request, Update};
 use serde_json::Value;
 
@@ -92,8 +92,8 @@ fn what_any_version_was_ever_asked_is_understood() {
             .collect();
         assert!(!asked.is_empty());
         for line in asked.lines() {
-            let order: Order = serde_json::from_str(line).unwrap();
-            assert!(order != Order::default(), "{line}");
+            let order: RequestLine = serde_json::from_str(line).unwrap();
+            assert!(order != RequestLine::default(), "{line}");
             let again: Value = serde_json::to_value(&order).unwrap();
             assert_eq!(again, serde_json::from_str::<Value>(line).unwrap());
         }
@@ -123,7 +123,7 @@ fn summary(update: &Update) -> String {
             format!("detail of {process:?}: {arguments:?}")
         }
         Update::Probed(probe) => format!("probe of {:?}", probe.gpu),
-        Update::Kept(kept) => format!("kept {} {}", kept.uid, kept.record),
+        Update::RemoteIncident(kept) => format!("kept {} {}", kept.uid, kept.record),
         Update::Log(log) => format!("log of {:?}: {:?}", log.process, log.text),
         update => format!("{update:?}"),
     }
@@ -159,7 +159,7 @@ fn kind_of(observation: &Observation) -> &'static str {
         Observation::Ooms(_) => "ooms",
         Observation::GpuAtOom(_) => "gpu at oom",
         Observation::Replayed(_) => "replayed",
-        Observation::Kept(_) => "kept",
+        Observation::RemoteIncident(_) => "kept",
         Observation::Log(_) => "log",
         Observation::Hook(_) => "hook",
         Observation::Unknown(_) => "unknown",
@@ -206,7 +206,7 @@ fn of_what_any_version_ever_said_nothing_is_left_out() {
     for (_, folder) in versions() {
         for (name, file) in said(&folder) {
             for old in lines(&file) {
-                let read: Line = serde_json::from_str(&old.to_string()).unwrap();
+                let read: WireLine = serde_json::from_str(&old.to_string()).unwrap();
                 let new = serde_json::to_value(&read).unwrap();
                 assert!(says_all(&new, &old), "{name}\n{old:.2000}\n{new:.2000}");
             }
@@ -339,7 +339,7 @@ fn an_earlier_version_that_says_less_is_understood_all_the_same() {
             fields(&line[kind], &mut vec![kind.to_owned()], &mut all);
             for field in all {
                 let less = without(&line, &field);
-                let read = serde_json::from_value::<Line>(less);
+                let read = serde_json::from_value::<WireLine>(less);
                 let read = read.unwrap_or_else(|error| panic!("{}: {error}", field.join(".")));
                 let is_there = match kind {
                     "frame" => read.frame.is_some(),
@@ -384,7 +384,7 @@ fn another_version_works_or_is_refused_in_one_sentence() {
 }
 
 /// An order of each kind.
-fn orders() -> Vec<Order> {
+fn orders() -> Vec<RequestLine> {
     let process = ProcessKey {
         pid: Pid(418),
         start: StartTicks(7_213_544),
@@ -404,23 +404,23 @@ fn orders() -> Vec<Order> {
             signal: Signal::Term,
             processes: vec![process],
         },
-        Request::Probe(Wish {
+        Request::Probe(ProbeRequest {
             gpu: gpu.clone(),
             process: Some(process),
             limit: Some(Millis(500)),
-            ..Wish::default()
+            ..ProbeRequest::default()
         }),
         Request::Focus(Some(gpu)),
         Request::Focus(None),
         Request::Interval(Millis(1_000)),
     ];
-    let requests = requests.into_iter().map(|request| Order {
+    let requests = requests.into_iter().map(|request| RequestLine {
         request: Some(request),
-        ..Order::default()
+        ..RequestLine::default()
     });
-    let arrived = Order {
+    let arrived = RequestLine {
         frames: Some(3),
-        ..Order::default()
+        ..RequestLine::default()
     };
     requests.chain([arrived]).collect()
 }
@@ -428,10 +428,10 @@ fn orders() -> Vec<Order> {
 const STORED: &str = "01kq3v7-x2c9";
 
 /// That one of the store's incidents is wanted.
-fn store_orders() -> Vec<Order> {
-    vec![Order {
+fn store_orders() -> Vec<RequestLine> {
+    vec![RequestLine {
         incident: Some(STORED.into()),
-        ..Order::default()
+        ..RequestLine::default()
     }]
 }
 
@@ -442,9 +442,9 @@ fn store() -> Vec<Value> {
         "observed": {"boot_id": "6c1f1c9e-4b0e-4a53-9a5c-8d1d5b0e7b11", "process": {"pid": 418, "start": 7},
                      "first": 5_400_000, "time": 1_795_177_607_000_u64},
     });
-    let reply = |reply: Reply| Line::<Frame> {
+    let reply = |reply: Reply| WireLine::<Frame> {
         reply: Some(Box::new(reply)),
-        ..Line::default()
+        ..WireLine::default()
     };
     let list = OnShelf {
         uid: STORED.into(),
@@ -452,7 +452,7 @@ fn store() -> Vec<Value> {
         bytes: 812,
         is_read: true,
     };
-    let kept = Kept {
+    let kept = RemoteIncident {
         uid: STORED.into(),
         is_read: true,
         record,
@@ -519,14 +519,14 @@ fn failures() -> Vec<Update> {
         pid: Pid(418),
         start: StartTicks(7_213_544),
     };
-    let pool = ToldPool {
+    let pool = ReportedPool {
         process,
         framework: Framework::Jax,
         at: Mono(90_412),
         allocated: gib(31).into(),
         limit: gib(105).into(),
         reserved: Reading::Missing(Missing::new(Reason::Unsupported, "it does not tell")),
-        ..ToldPool::default()
+        ..ReportedPool::default()
     };
     let frame = Frame {
         seq: 90,
@@ -552,7 +552,7 @@ fn failures() -> Vec<Update> {
         processes: vec![holder].into(),
         lag: Millis(4),
     };
-    let tried = |conf: &str, fate, fails_at_bytes| Tried {
+    let tried = |conf: &str, fate, fails_at_bytes| SettingResult {
         conf: conf.into(),
         fate,
         peak_reserved_bytes: gib(93),
@@ -611,11 +611,11 @@ fn session() -> Vec<Value> {
     assert_eq!(said, greeting());
     let mut text = BufReader::new(zstd::stream::read::Decoder::with_buffer(output).unwrap());
     let (mut lines, mut frames) = (Vec::new(), 0);
-    let mut until = |order: &mut dyn FnMut(Value), wanted: &mut dyn FnMut(&Line) -> bool| {
+    let mut until = |order: &mut dyn FnMut(Value), wanted: &mut dyn FnMut(&WireLine) -> bool| {
         loop {
             let mut line = String::new();
             text.read_line(&mut line).unwrap();
-            let read: Line = serde_json::from_str(&line).unwrap();
+            let read: WireLine = serde_json::from_str(&line).unwrap();
             lines.push(line);
             if read.frame.is_some() {
                 frames += 1;
@@ -643,14 +643,14 @@ fn session() -> Vec<Value> {
     until(&mut order, &mut |line| line.map.is_some());
     order(serde_json::json!({"request": Request::Map(None)}));
     order(serde_json::json!({"request": Request::Detail(pool.process)}));
-    let is_detail = |line: &Line| line.reply.as_ref().is_some_and(|r| r.detail.is_some());
+    let is_detail = |line: &WireLine| line.reply.as_ref().is_some_and(|r| r.detail.is_some());
     until(&mut order, &mut |line| is_detail(line));
     log.write("one more step\n");
     order(serde_json::json!({"request": Request::Log(train_key)}));
-    let is_log = |line: &Line| line.reply.as_ref().is_some_and(|reply| reply.log.is_some());
+    let is_log = |line: &WireLine| line.reply.as_ref().is_some_and(|reply| reply.log.is_some());
     until(&mut order, &mut |line| is_log(line));
     log.write(OOM);
-    let is_excerpt = |line: &Line| {
+    let is_excerpt = |line: &WireLine| {
         let event = line.event.as_ref();
         event.is_some_and(|event| match &event.observation {
             Observation::Log(excerpt) => excerpt.text.contains("CUDA out of memory"),
@@ -673,7 +673,7 @@ fn session() -> Vec<Value> {
 }
 
 fn renamed(lines: &[String], home: &Path) -> Vec<Value> {
-    let hello: Line = serde_json::from_str(&lines[0]).unwrap();
+    let hello: WireLine = serde_json::from_str(&lines[0]).unwrap();
     let hello = hello.hello.unwrap();
     let kernel = hello.kernel.value().cloned().unwrap_or_default();
     let here = std::env::current_exe().unwrap().display().to_string();

@@ -298,7 +298,7 @@ mod by_command {
     use std::path::Path;
 
     use gputop::model::pool::PoolMap;
-    use gputop::source::wire::Line;
+    use gputop::source::wire::WireLine;
 
     use crate::commands::recorded;
     use crate::fake_machine::{Guarded, INTERVAL, command, is_host, wait_until};
@@ -307,7 +307,9 @@ mod by_command {
     use crate::torch_target::Target;
 
     fn maps(file: &Path) -> Vec<PoolMap> {
-        let maps = recorded(file).into_iter().filter_map(|line: Line| line.map);
+        let maps = recorded(file)
+            .into_iter()
+            .filter_map(|line: WireLine| line.map);
         maps.map(|map| map.read().unwrap()).collect()
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gputop::model::pool::PoolMap;
 use gputop::model::units::Mono;
 use gputop::source::replay::Recording as File;
-use gputop::source::wire::Line;
+use gputop::source::wire::WireLine;
 use gputop::source::{Position, Update};
 use gputop::tui::app::{App, Recording};
 use gputop::tui::keymap::{DEFAULT, Keymap};
@@ -53,7 +53,7 @@ pub fn app_at(
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
     {
-        let line: Line = serde_json::from_slice(line).expect("a line");
+        let line: WireLine = serde_json::from_slice(line).expect("a line");
         let at = line
             .frame
             .as_ref()

@@ -161,7 +161,7 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
         tmux_folder: None,
         cgroup_root: "/sys/fs/cgroup".into(),
         kernel_log: "/nonexistent".into(),
-        leave: gputop::model::permissions::Leave::none("gputop was started with --readonly"),
+        leave: gputop::model::permissions::Permissions::none("gputop was started with --readonly"),
     };
     let mut source = gputop::source::local::start(options).unwrap();
     let start = procfs::process::Process::new(i32::try_from(process.pid()).unwrap())
@@ -312,7 +312,7 @@ fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
 #[test]
 fn in_the_least_room_too_it_is_said_why_nothing_is_sent() {
     let mut desk = desk();
-    desk.app.leave = gputop::model::permissions::Leave::readonly(true);
+    desk.app.leave = gputop::model::permissions::Permissions::readonly(true);
     desk.send("\tx");
     for (width, height) in [(40, 6), (80, 24)] {
         let text = desk.text(width, height);

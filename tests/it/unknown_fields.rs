@@ -7,7 +7,7 @@ use gputop::model::incident::{DetectedBy, Incident, Severity, Verdict};
 use gputop::model::process::{ProcessKey, RunState};
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::units::{Bytes, GpuUuid, MilliWatts, Percent, Pid, StartTicks};
-use gputop::source::wire::Line;
+use gputop::source::wire::WireLine;
 use serde_json::json;
 
 #[test]
@@ -37,7 +37,10 @@ fn an_unknown_reason_and_a_value_of_another_kind_cost_one_number() {
         "throttle": ["sw_power_cap", "moon_phase"],
         "memory": {"total": 1024, "used": [1, 2], "free": {"missing": "denied", "hint": {"cmd": "sudo"}}},
     }]}});
-    let frame = serde_json::from_value::<Line>(line).unwrap().frame.unwrap();
+    let frame = serde_json::from_value::<WireLine>(line)
+        .unwrap()
+        .frame
+        .unwrap();
     let gpu = &frame.gpus[0];
     assert_eq!(gpu.power, Reading::missing(Reason::Unknown, "ask again"));
     assert_eq!(gpu.sm, Reading::Missing(Reason::Unsupported.into()));
@@ -82,8 +85,8 @@ fn unknown_fields_and_variants_of_a_frame_are_passed_over() {
 
 #[test]
 fn an_unknown_line_is_empty_and_not_an_error() {
-    let line: Line = serde_json::from_value(json!({"telegram": {"stop": 1}})).unwrap();
-    assert_eq!(line, Line::default());
+    let line: WireLine = serde_json::from_value(json!({"telegram": {"stop": 1}})).unwrap();
+    assert_eq!(line, WireLine::default());
 }
 
 #[test]
@@ -169,11 +172,11 @@ fn a_frame_reads_back_as_it_was_written() {
         }],
         ..Frame::default()
     };
-    let text = serde_json::to_string(&Line {
+    let text = serde_json::to_string(&WireLine {
         frame: Some(&frame),
-        ..Line::default()
+        ..WireLine::default()
     })
     .unwrap();
-    let back: Line = serde_json::from_str(&text).unwrap();
+    let back: WireLine = serde_json::from_str(&text).unwrap();
     assert_eq!(back.frame.unwrap(), frame);
 }

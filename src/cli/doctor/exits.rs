@@ -2,8 +2,8 @@
 
 use super::{Check, is_root};
 use crate::cli::settings::{agent_options, kernel_log_path};
-use crate::collect::exits::oom::{self, Places};
-use crate::collect::exits::self_test::{Told, probe};
+use crate::collect::exits::oom::{self, OomCounterPaths};
+use crate::collect::exits::self_test::{ExitSources, probe};
 use crate::collect::host::hello;
 use crate::collect::kernel_log::{KernelLog, fixes};
 use crate::model::host::PidNamespace;
@@ -13,11 +13,11 @@ pub fn check_ends() -> Check {
     let kernel = hello().kernel;
     let kernel = kernel.value().map_or("this kernel", String::as_str);
     let (works, found) = match probe() {
-        Told::Status => (
+        ExitSources::Status => (
             true,
             format!("seen at once, with exit code and signal, of every user's (Linux {kernel})"),
         ),
-        Told::End => (
+        ExitSources::End => (
             true,
             format!(
                 "seen at once; exit code and signal only of {} that are not collected at once: Linux {kernel} is older \
@@ -25,7 +25,7 @@ pub fn check_ends() -> Check {
                 if is_root() { "those" } else { "your own" }
             ),
         ),
-        Told::Nothing(why) => (false, format!("seen within 2 s, without exit code: {why}")),
+        ExitSources::Nothing(why) => (false, format!("seen within 2 s, without exit code: {why}")),
     };
     let fix = match works {
         true => Vec::new(),
@@ -42,7 +42,7 @@ pub fn check_ends() -> Check {
 pub fn check_oom_killer() -> Check {
     let options = agent_options(Millis(1_000));
     let log = KernelLog::open(&options.kernel_log).map(drop);
-    let places = Places {
+    let places = OomCounterPaths {
         proc_root: options.proc_root,
         cgroup_root: options.cgroup_root,
         is_host: hello().namespace == PidNamespace::Host,

@@ -12,7 +12,7 @@ use color_eyre::Result;
 use serde::Serialize;
 
 use super::print;
-use super::settings::{Place, SettingError, Settings, SharedArgs};
+use super::settings::{ConfigPath, SettingError, Settings, SharedArgs};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
@@ -112,7 +112,7 @@ fn is_root() -> bool {
 }
 
 /// What a driver that answers says.
-struct Found {
+struct DriverAnswer {
     words: String,
     /// Microseconds of each group of the schedule.
     costs: Vec<(&'static str, u64)>,
@@ -121,7 +121,7 @@ struct Found {
 }
 
 /// Loads the driver on a thread, so that one that hangs is told and not waited for.
-fn check_driver() -> (Check, Option<Found>) {
+fn check_driver() -> (Check, Option<DriverAnswer>) {
     let (send, answer) = std::sync::mpsc::channel();
     let started = Instant::now();
     std::thread::spawn(move || {
@@ -135,7 +135,7 @@ fn check_driver() -> (Check, Option<Found>) {
                     count => {
                         let version = nvml.sys_driver_version().unwrap_or_else(|e| e.to_string());
                         let took = started.elapsed().as_millis();
-                        Ok(Found {
+                        Ok(DriverAnswer {
                             words: format!(
                                 "version {version}, {count} GPUs, answered in {took} ms"
                             ),
@@ -209,7 +209,7 @@ fn check_namespace() -> Check {
 }
 
 fn check_configuration(shared: &SharedArgs, wrong: Option<SettingError>) -> Check {
-    let place = Place::find(shared.config.as_deref());
+    let place = ConfigPath::find(shared.config.as_deref());
     let found = match (&wrong, place) {
         (Some(wrong), _) => wrong.to_string(),
         (None, Some(place)) if place.path.exists() => place.path.display().to_string(),

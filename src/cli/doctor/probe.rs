@@ -5,7 +5,7 @@ use std::thread;
 
 use super::Check;
 use crate::cli::probe::frame;
-use crate::collect::probe::{Outlook, outlook};
+use crate::collect::probe::{ProbeReadiness, outlook};
 use crate::model::frame::Frame;
 use crate::model::units::Bytes;
 
@@ -27,7 +27,7 @@ pub fn check_probe(has_driver: bool) -> Check {
 }
 
 /// Of each GPU by its index. A driver that starts takes its time: all at once.
-fn outlooks(frame: &Frame) -> Vec<(u32, Result<Outlook, String>)> {
+fn outlooks(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
     thread::scope(|scope| {
         let looks: Vec<_> = frame
             .gpus
@@ -42,8 +42,8 @@ fn outlooks(frame: &Frame) -> Vec<(u32, Result<Outlook, String>)> {
     })
 }
 
-fn words(outlooks: &[(u32, Result<Outlook, String>)]) -> (bool, String) {
-    let good: Vec<&Outlook> = outlooks
+fn words(outlooks: &[(u32, Result<ProbeReadiness, String>)]) -> (bool, String) {
+    let good: Vec<&ProbeReadiness> = outlooks
         .iter()
         .filter_map(|(_, o)| o.as_ref().ok())
         .collect();
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn what_is_the_same_of_several_gpus_is_said_once() {
-        let good = || Outlook {
+        let good = || ProbeReadiness {
             headroom: Some(Bytes::gib(2)),
             without: Vec::new(),
         };
-        let old = Outlook {
+        let old = ProbeReadiness {
             without: vec![(Policy::Pool, "driver or GPU have no memory pools".into())],
             ..good()
         };

@@ -51,23 +51,23 @@ fn text(path: &Path) -> String {
 }
 
 /// `Host gpu1 "gpu2"`, or `Host=gpu1`
-struct Line {
+struct ConfigLine {
     keyword: String,
     words: Vec<String>,
 }
 
-impl Line {
+impl ConfigLine {
     fn is(&self, keyword: &str) -> bool {
         self.keyword.eq_ignore_ascii_case(keyword)
     }
 }
 
-fn lines(text: &str) -> impl Iterator<Item = Line> {
+fn lines(text: &str) -> impl Iterator<Item = ConfigLine> {
     text.lines().filter_map(|line| {
         let line = line.trim();
         let (keyword, rest) = line.split_once(|c: char| c.is_whitespace() || c == '=')?;
         let words = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '=');
-        Some(Line {
+        Some(ConfigLine {
             keyword: keyword.to_owned(),
             words: words
                 .split_whitespace()

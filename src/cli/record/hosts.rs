@@ -12,7 +12,7 @@ use color_eyre::eyre::bail;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::super::connect::{May, prepare_all};
+use super::super::connect::{AllowedActions, prepare_all};
 use super::super::malloc_tuning;
 use super::super::say;
 use super::super::settings::Settings;
@@ -72,7 +72,12 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     let of_names: Vec<String> = targets.iter().map(shown).collect();
     let count = targets.len();
     malloc_tuning::share_among_many_threads();
-    let connections = prepare_all(targets, settings.interval, &args.far, May::default());
+    let connections = prepare_all(
+        targets,
+        settings.interval,
+        &args.far,
+        AllowedActions::default(),
+    );
     std::fs::create_dir_all(&folder)?;
     let total = Arc::new(Total::default());
     let (stop, stopped) = watch::channel(());

@@ -6,19 +6,19 @@ use crate::incidents::Record;
 use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
-use crate::model::remote_incident::Kept;
+use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::Mono;
 
 /// Since when a host is recorded, and how many such events there were.
 #[derive(Debug, Default)]
-pub struct Telling {
+pub struct RemoteIncidentEvents {
     boot_id: String,
     since: Option<Mono>,
     now: Option<Arc<Frame>>,
     count: u64,
 }
 
-impl Telling {
+impl RemoteIncidentEvents {
     pub fn hello(&mut self, hello: &Hello) {
         if self.boot_id != hello.boot_id {
             self.since = None;
@@ -32,7 +32,7 @@ impl Telling {
     }
 
     /// Nothing of what had happened before the recording began.
-    pub fn event(&mut self, kept: &Kept) -> Option<Event> {
+    pub fn event(&mut self, kept: &RemoteIncident) -> Option<Event> {
         let (now, record) = (self.now.as_ref()?, Record::told(kept)?.recorded());
         let observed = &record.observed;
         if observed.boot_id != self.boot_id || observed.first < self.since? {
@@ -48,7 +48,7 @@ impl Telling {
             mono: now.mono,
             process: observed.process,
             gpu: observed.gpu.clone(),
-            observation: Observation::Kept(Box::new(Kept {
+            observation: Observation::RemoteIncident(Box::new(RemoteIncident {
                 uid: kept.uid.clone(),
                 is_read: kept.is_read,
                 record: serde_json::to_value(&record).ok()?,

@@ -7,7 +7,7 @@ use crate::collect::kernel_log::KERNEL_LOG;
 pub use crate::collect::kernel_log::KERNEL_LOG_VARIABLE;
 pub use crate::collect::nvml::library::LIBRARY_VARIABLE;
 use crate::collect::process::container::Files;
-use crate::model::permissions::Leave;
+use crate::model::permissions::Permissions;
 use crate::model::units::Millis;
 
 /// By this process's environment.
@@ -25,7 +25,7 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         cgroup_root: PathBuf::from("/sys/fs/cgroup"),
         kernel_log: kernel_log_path(),
         // Whoever lets a person send signals says so.
-        leave: Leave::none("nobody was asked"),
+        leave: Permissions::none("nobody was asked"),
     }
 }
 

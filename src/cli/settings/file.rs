@@ -24,13 +24,13 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// Where the configuration would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ConfigPath {
     pub path: PathBuf,
     /// The user named it: then it must be there.
     is_named: bool,
 }
 
-impl Place {
+impl ConfigPath {
     /// By flag, by variable, else in the directory that the XDG rules say; `None` for a user without a home.
     pub fn find(flag: Option<&Path>) -> Option<Self> {
         let variable = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
@@ -64,7 +64,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// One sentence on the first thing that is wrong.
-    pub fn read(place: &Place) -> Result<Self, SettingError> {
+    pub fn read(place: &ConfigPath) -> Result<Self, SettingError> {
         match read_text("configuration", &place.path) {
             Ok(text) => Self::parse(&place.path, &text),
             Err(SettingError::Unreadable { why, .. }) if is_absent(&why) && !place.is_named => {

@@ -26,7 +26,7 @@ pub use args::SharedArgs;
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
 pub use error::{Origin, SettingError};
-pub use file::{Place, VARIABLE as CONFIG_VARIABLE};
+pub use file::{ConfigPath, VARIABLE as CONFIG_VARIABLE};
 pub use groups::Group;
 #[cfg(local)]
 pub use interval::limit_argument;
@@ -45,10 +45,10 @@ use self::precedence::Written;
 use self::themes::AUTO;
 use crate::incidents::Store;
 use crate::model::nearest_name::instead_of;
-use crate::model::permissions::Leave;
+use crate::model::permissions::Permissions;
 use crate::model::text::quoted;
 use crate::model::units::Millis;
-use crate::tui::Outside;
+use crate::tui::Environment;
 use crate::tui::app::{App, Recording};
 use crate::tui::chrome::interval_words;
 use crate::tui::clipboard::Clipboard;
@@ -86,7 +86,7 @@ impl Settings {
     /// # Errors
     /// With one sentence: where it is written, and what is wrong there.
     pub fn read(args: &SharedArgs, interval: Option<Millis>) -> Result<Self, SettingError> {
-        let place = Place::find(args.config.as_deref());
+        let place = ConfigPath::find(args.config.as_deref());
         let file = match &place {
             Some(place) => ConfigFile::read(place)?,
             None => ConfigFile::default(),
@@ -139,14 +139,14 @@ impl Settings {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
         app.density = self.density;
         app.mouse = self.mouse;
-        app.leave = Leave::readonly(self.readonly);
+        app.leave = Permissions::readonly(self.readonly);
         app.probe_interval = self.probe_interval;
         app
     }
 
     /// What keys reach outside the program.
-    pub fn outside(&self) -> Outside {
-        Outside {
+    pub fn outside(&self) -> Environment {
+        Environment {
             clipboard: self.clipboard,
             directory: PathBuf::from("."),
         }

@@ -14,7 +14,7 @@ use crate::model::gpu::Gpu;
 use crate::model::pool::{Pool, Pools};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
-use crate::model::reported_pool::ToldPool;
+use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 
 /// The pools, each with its GPU.
@@ -26,7 +26,7 @@ pub fn placed(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) ->
         gpu: gpu_of(Device::of(pool)),
         ..pool.clone()
     });
-    let told = pools.told.iter().map(|told| ToldPool {
+    let told = pools.told.iter().map(|told| ReportedPool {
         gpu: gpu_of(Device::of_told(told)),
         ..told.clone()
     });
@@ -55,7 +55,7 @@ impl Device {
     }
 
     /// What tells no figure may be in use.
-    fn of_told(told: &ToldPool) -> Self {
+    fn of_told(told: &ReportedPool) -> Self {
         let held = told.reserved.get().or(told.allocated.get());
         Self {
             process: told.process,
@@ -224,13 +224,13 @@ mod tests {
             key: KEY,
             ..Process::default()
         };
-        let told = |ordinal, allocated: u64| ToldPool {
+        let told = |ordinal, allocated: u64| ReportedPool {
             process: KEY,
             ordinal,
             allocated: Bytes(allocated).into(),
-            ..ToldPool::default()
+            ..ReportedPool::default()
         };
-        let place = |list: Vec<Pool>, told: Vec<ToldPool>| {
+        let place = |list: Vec<Pool>, told: Vec<ReportedPool>| {
             let pools = Pools {
                 list: Arc::new(list),
                 told: Arc::new(told),

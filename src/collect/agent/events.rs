@@ -5,8 +5,8 @@ use super::{Agent, Section};
 use crate::collect::clock::{now_mono, now_wall};
 use crate::collect::exits::End;
 use crate::collect::kernel_log::XidLine;
-use crate::collect::nvml::worker::Order;
-use crate::collect::torch::allocation_spike::Rise;
+use crate::collect::nvml::worker::WorkerCommand;
+use crate::collect::torch::allocation_spike::AllocationSpike;
 use crate::model::event::{Event, Exit, HealthChange, Observation, OomsRose, Xid};
 use crate::model::gpu::{Gpu, Health};
 use crate::model::host::PidNamespace;
@@ -84,7 +84,7 @@ impl Agent {
         self.logs.ended(end.process);
     }
 
-    pub(super) fn announce_ooms(&mut self, rise: Rise) {
+    pub(super) fn announce_ooms(&mut self, rise: AllocationSpike) {
         let Some((before, after)) = rise.ooms else {
             return;
         };
@@ -108,14 +108,14 @@ impl Agent {
         let known = self.gpus.values().find(|known| Some(&known.uuid) == gpu);
         let worker = known.and_then(|known| Some((known, self.workers.get(&known.index)?)));
         if let Some((known, worker)) = worker
-            && worker.send(Order::Now).is_ok()
+            && worker.send(WorkerCommand::Now).is_ok()
         {
             self.at_oom.ask(process, known.uuid.clone(), now_mono());
         }
     }
 
     /// The sooner it is read, the less of what failed is taken apart.
-    pub(super) fn ask_for_failure_map(&self, rise: &Rise) {
+    pub(super) fn ask_for_failure_map(&self, rise: &AllocationSpike) {
         let (sections, since) = (self.sections.clone(), rise.since);
         self.sampler.map(rise.process, rise.ordinal, move |map| {
             if let Ok(map) = map {

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use super::{Options, Section};
 use crate::collect::clock::now_mono;
-use crate::collect::hook::Watch;
+use crate::collect::hook::SpoolReader;
 use crate::collect::host::HostReader;
 use crate::collect::process::{ProcessReadout, ProcessTable};
 use crate::model::host::PidNamespace;
@@ -18,7 +18,7 @@ const PROCESS_PERIOD: Millis = Millis(2_000);
 pub struct Kernel {
     host: HostReader,
     table: ProcessTable,
-    hook: Watch,
+    hook: SpoolReader,
     /// The order that was last carried out in full, and when.
     done: Option<(KernelOrder, Mono)>,
 }
@@ -41,7 +41,7 @@ impl Kernel {
                 options.container_files.clone(),
                 namespace,
             ),
-            hook: Watch::new(&options.proc_root),
+            hook: SpoolReader::new(&options.proc_root),
             done: None,
         }
     }

@@ -28,29 +28,29 @@ use self::gpu_at_oom::AtOom;
 use self::kernel::KernelOrder;
 use self::last_seen::Remembered;
 pub use self::start::start;
-use self::unattributed::{Known, explain, is_worth_a_look};
+use self::unattributed::{GpuContext, explain, is_worth_a_look};
 use self::xids::Xids;
 use super::clock::{now_mono, now_wall};
-use super::exits::{Ends, Seen};
+use super::exits::{Ends, ExitReport};
 use super::hook::{News, ToldPools, Traced};
-use super::logs::{Logs, Told};
+use super::logs::{Excerpted, Logs};
 use super::nvml::library::Library;
-use super::nvml::worker::{self, Order};
+use super::nvml::worker::{self, WorkerCommand};
 use super::nvml::xid;
 use super::process::ProcessReadout;
 use super::process::container::Files;
 use super::process::leftovers::Leftover;
-use super::python::{Python, Stack, Wanted};
+use super::python::{Python, Stack, StackRequest};
 use super::torch::Failure;
-use super::torch::allocation_spike::Rise;
+use super::torch::allocation_spike::AllocationSpike;
 use super::torch::sampler::Sampler;
 use crate::model::event::Observation;
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::gpu::{ContextKind, Gpu, Health, HealthState};
 use crate::model::host::{Driver, Hello, Host, PidNamespace};
-use crate::model::permissions::Leave;
+use crate::model::permissions::Permissions;
 use crate::model::pool::{FailureMap, PoolMap, Pools};
-use crate::model::probe::Wish;
+use crate::model::probe::ProbeRequest;
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::replay_result::Replayed;
@@ -75,7 +75,7 @@ pub struct Options {
     /// `/dev/kmsg`, or the value of [`KERNEL_LOG_VARIABLE`](super::kernel_log::KERNEL_LOG_VARIABLE).
     pub kernel_log: PathBuf,
     /// What else is refused, whoever asks.
-    pub leave: Leave,
+    pub leave: Permissions,
 }
 
 /// What a collector's thread hands in.
@@ -89,12 +89,12 @@ pub enum Section {
     FailureMap(Box<FailureMap>),
     Stack(ProcessKey, Box<Stack>),
     /// Allocations of a watched process failed.
-    Ooms(Box<Rise>),
-    Log(Box<Told>),
+    Ooms(Box<AllocationSpike>),
+    Log(Box<Excerpted>),
     Hook(News),
     /// An allocation trace was played.
     Replayed(ProcessKey, Box<Replayed>),
-    Seen(Seen),
+    Exit(ExitReport),
     /// The driver reported an Xid of this number.
     Xid(Option<GpuUuid>, u64),
     Request(Request),
@@ -132,9 +132,9 @@ struct Agent {
     sections: Sender<Section>,
     kernel: Sender<KernelOrder>,
     details: Sender<ProcessKey>,
-    probes: Sender<(Wish, Frame)>,
+    probes: Sender<(ProbeRequest, Frame)>,
     replays: Option<Sender<Traced>>,
-    workers: BTreeMap<u32, Sender<Order>>,
+    workers: BTreeMap<u32, Sender<WorkerCommand>>,
     at_oom: AtOom,
     gpus: BTreeMap<u32, Gpu>,
     driver: Option<Driver>,
@@ -147,7 +147,7 @@ struct Agent {
     copies: HashSet<ProcessKey>,
     leftovers: Option<Vec<Leftover>>,
     focus: Option<GpuUuid>,
-    leave: Leave,
+    leave: Permissions,
     proc_root: PathBuf,
     frame_seq: u64,
     event_seq: u64,
@@ -239,9 +239,9 @@ impl Agent {
             Section::Replayed(key, told) => {
                 self.announce(Some(key), None, Observation::Replayed(told));
             }
-            Section::Seen(Seen::End(end)) => self.announce_exit(*end),
-            Section::Seen(Seen::Xid(line)) => self.take_xid_line(*line),
-            Section::Seen(Seen::LogEnded(why)) => self.log = Err(why),
+            Section::Exit(ExitReport::End(end)) => self.announce_exit(*end),
+            Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),
+            Section::Exit(ExitReport::LogEnded(why)) => self.log = Err(why),
             Section::Xid(gpu, number) => self.take_xid(gpu, number),
             Section::Request(request) => self.serve(request),
             Section::Closed => return Err(Closed),
@@ -529,7 +529,7 @@ impl Agent {
     }
 
     fn explain_unattributed(&mut self) {
-        let known = Known {
+        let known = GpuContext {
             namespace: self.namespace,
             processes: &self.processes.list,
             pools: &self.pools,
@@ -543,8 +543,8 @@ impl Agent {
 }
 
 /// The stack at what the sampler saw.
-fn wanted_at(rise: &Rise) -> Wanted {
-    Wanted {
+fn wanted_at(rise: &AllocationSpike) -> StackRequest {
+    StackRequest {
         process: rise.process,
         why: if rise.is_oom() {
             StackWhy::Oom

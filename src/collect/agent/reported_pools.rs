@@ -34,7 +34,7 @@ pub fn added(pools: Pools, told: &ToldPools) -> Pools {
 mod tests {
     use super::*;
     use crate::model::process::ProcessKey;
-    use crate::model::reported_pool::ToldPool;
+    use crate::model::reported_pool::ReportedPool;
     use crate::model::units::{Pid, StartTicks};
 
     #[test]
@@ -59,9 +59,9 @@ mod tests {
         };
         let told = ToldPools {
             torch: vec![pool(1, "told"), pool(2, "told")],
-            others: vec![ToldPool {
+            others: vec![ReportedPool {
                 process: key(3),
-                ..ToldPool::default()
+                ..ReportedPool::default()
             }],
         };
         let all = added(pools, &told);

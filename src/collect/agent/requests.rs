@@ -4,12 +4,12 @@ use std::sync::{Arc, mpsc};
 
 use super::{Agent, Section};
 use crate::collect::hook::Traced;
-use crate::collect::nvml::worker::Order;
+use crate::collect::nvml::worker::WorkerCommand;
 use crate::collect::probe;
 use crate::collect::process::send_signal;
-use crate::collect::python::Wanted;
+use crate::collect::python::StackRequest;
 use crate::model::frame::Frame;
-use crate::model::probe::Wish;
+use crate::model::probe::ProbeRequest;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::model::signal::{Signal, Signalled};
@@ -22,7 +22,7 @@ impl Agent {
             Request::Detail(key) => {
                 let _ = self.details.send(key);
             }
-            Request::Stacks(key) => self.python.take(Wanted::asked(key)),
+            Request::Stacks(key) => self.python.take(StackRequest::asked(key)),
             Request::Log(key) => {
                 let feed = Arc::clone(&self.feed);
                 self.logs
@@ -39,7 +39,7 @@ impl Agent {
             Request::Interval(interval) => {
                 self.interval = interval;
                 for worker in self.workers.values() {
-                    let _ = worker.send(Order::Interval(interval));
+                    let _ = worker.send(WorkerCommand::Interval(interval));
                 }
             }
             Request::Map(wanted) => {
@@ -51,7 +51,7 @@ impl Agent {
     }
 
     /// On the probe's own thread, one after the other: it waits for its child.
-    pub(super) fn probe(&self, wish: Wish) {
+    pub(super) fn probe(&self, wish: ProbeRequest) {
         if let Err(why) = self.leave.probes {
             let refused = probe::refused(&wish.gpu, why.into());
             self.feed.push(Update::Probed(Arc::new(refused)));
@@ -117,7 +117,7 @@ impl Agent {
             let uuid = self.gpus.get(index).map(|gpu| &gpu.uuid);
             let (had, has) = (uuid == self.focus.as_ref(), uuid == focus.as_ref());
             if uuid.is_some() && had != has {
-                let _ = worker.send(Order::Focus(has));
+                let _ = worker.send(WorkerCommand::Focus(has));
             }
         }
         self.focus = focus;

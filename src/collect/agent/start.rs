@@ -13,7 +13,7 @@ use super::xids::Xids;
 use super::{Agent, Options, Section, wanted_at};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::exits::Ends;
-use crate::collect::exits::oom::Places;
+use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::hook::ToldPools;
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
@@ -25,7 +25,7 @@ use crate::collect::{logs, probe};
 use crate::model::frame::{Frame, ProcessList};
 use crate::model::host::{Driver, PidNamespace};
 use crate::model::pool::Pools;
-use crate::model::probe::Wish;
+use crate::model::probe::ProbeRequest;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::text::visible;
 use crate::source::stream::Feed;
@@ -72,7 +72,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         }
     })?;
 
-    let (probes, wishes) = mpsc::channel::<(Wish, Frame)>();
+    let (probes, wishes) = mpsc::channel::<(ProbeRequest, Frame)>();
     let probe_feed = Arc::clone(&feed);
     let proc_root = options.proc_root.clone();
     thread("probe").spawn(move || {
@@ -107,13 +107,13 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
         at_rise.take(wanted);
     });
     let to_agent = sections.clone();
-    let places = Places {
+    let places = OomCounterPaths {
         proc_root: options.proc_root.clone(),
         cgroup_root: options.cgroup_root,
         is_host: hello.namespace == PidNamespace::Host,
     };
     let ends = Ends::start(places, &options.kernel_log, move |seen| {
-        let _ = to_agent.send(Section::Seen(seen));
+        let _ = to_agent.send(Section::Exit(seen));
     })?;
     let agent = Agent {
         feed,

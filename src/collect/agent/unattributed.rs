@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use super::last_seen::Peak;
-use crate::collect::process::leftovers::{Leftover, What};
+use crate::collect::process::leftovers::{Leftover, LeftoverKind};
 use crate::model::accounting::{account, account_pools, is_on};
 use crate::model::gpu::{Gpu, GpuProcess, Unattributed, UnattributedCause};
 use crate::model::host::PidNamespace;
@@ -17,13 +17,13 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// What rounding and the driver's own bookkeeping leave over on an idle card is less.
+/// LeftoverKind rounding and the driver's own bookkeeping leave over on an idle card is less.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// So many PIDs are named in a sentence.
 const NAMED: usize = 4;
 
-/// What a tick knows beside the GPU.
-pub struct Known<'a> {
+/// LeftoverKind a tick knows beside the GPU.
+pub struct GpuContext<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
     pub pools: &'a Pools,
@@ -42,7 +42,7 @@ pub fn is_worth_a_look(gpu: &Gpu, processes: &[Process]) -> bool {
 }
 
 /// The parts of the GPU's memory that belong to no living process here; none where all of it does.
-pub fn explain(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
+pub fn explain(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
     if seen.namespace != PidNamespace::Host {
         return outside(gpu, seen).into_iter().collect();
     }
@@ -76,7 +76,7 @@ fn held<'g>(entries: impl Iterator<Item = &'g GpuProcess>) -> (Bytes, Vec<Pid>) 
 }
 
 /// In a container no entry of the driver's can be matched: what the allocators here do not account for.
-fn outside(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
+fn outside(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account_pools(gpu, Some(seen.pools))?;
     let bytes = Bytes(split.processes.0 + split.unattributed.0);
     if bytes < MIN_REPORTED {
@@ -102,7 +102,7 @@ fn outside(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
 }
 
 /// Entries whose process cannot be opened: hidden from this user, or gone while the driver still lists it.
-fn behind_nobody(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
+fn behind_nobody(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
     let because = |entry: &&GpuProcess| {
         let process = facts(entry, seen.processes)?;
         let is_unseen = process.key.start == StartTicks(0);
@@ -134,7 +134,7 @@ fn behind_nobody(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
     parts
 }
 
-fn listed_zombies(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
+fn listed_zombies(gpu: &Gpu, seen: &GpuContext<'_>) -> Vec<Unattributed> {
     let entries = listed(gpu).filter_map(|entry| Some((entry, facts(entry, seen.processes)?)));
     entries
         .filter(|(_, process)| is_zombie(process))
@@ -157,7 +157,7 @@ fn listed_zombies(gpu: &Gpu, seen: &Known<'_>) -> Vec<Unattributed> {
 impl Leftover {
     fn threads(&self) -> Option<usize> {
         match self.what {
-            What::Zombie { threads } => Some(threads),
+            LeftoverKind::Zombie { threads } => Some(threads),
             _ => None,
         }
     }
@@ -178,8 +178,8 @@ fn ended_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) ->
     }
 }
 
-/// What no entry of the driver's list claims.
-fn unclaimed(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
+/// LeftoverKind no entry of the driver's list claims.
+fn unclaimed(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
     let bytes = split.unattributed;
     if bytes < MIN_REPORTED {
@@ -216,15 +216,15 @@ fn unclaimed(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
             sentence,
         ));
     }
-    let of = |what: What| {
+    let of = |what: LeftoverKind| {
         let found = leftovers
             .iter()
             .filter(move |leftover| leftover.what == what);
         found
-            .filter(move |leftover| what == What::MpsServer || here(leftover))
+            .filter(move |leftover| what == LeftoverKind::MpsServer || here(leftover))
             .map(|l| l.pid)
     };
-    let open: Vec<Pid> = of(What::HoldsOpen).collect();
+    let open: Vec<Pid> = of(LeftoverKind::HoldsOpen).collect();
     if !open.is_empty() {
         let sentence = format!(
             "{bytes} may be held by {}: the driver lists no memory of it, but it holds the GPU open, as a worker does \
@@ -233,7 +233,7 @@ fn unclaimed(gpu: &Gpu, seen: &Known<'_>) -> Option<Unattributed> {
         );
         return Some(part(bytes, UnattributedCause::HeldOpen, open, sentence));
     }
-    let servers: Vec<Pid> = of(What::MpsServer).collect();
+    let servers: Vec<Pid> = of(LeftoverKind::MpsServer).collect();
     if !servers.is_empty() {
         let sentence = format!(
             "{bytes} may be held by clients of the MPS server, {}: the driver does not list all of their memory.",
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    fn leftover(pid: u32, what: What, minors: &[u32]) -> Leftover {
+    fn leftover(pid: u32, what: LeftoverKind, minors: &[u32]) -> Leftover {
         Leftover {
             pid: Pid(pid),
             parent: Pid(1),
@@ -347,7 +347,7 @@ mod tests {
             gpus: vec![gpu.uuid.clone()],
             ..Peak::default()
         };
-        let seen = Known {
+        let seen = GpuContext {
             namespace,
             processes: std::slice::from_ref(process),
             pools: &Pools::default(),
@@ -369,9 +369,10 @@ mod tests {
     #[test]
     fn a_cause_is_named_where_something_of_it_was_seen() {
         use UnattributedCause as Cause;
-        let zombie = |pid, threads, minors: &[u32]| leftover(pid, What::Zombie { threads }, minors);
-        let open = leftover(500, What::HoldsOpen, &[1]);
-        let mps = leftover(600, What::MpsServer, &[]);
+        let zombie =
+            |pid, threads, minors: &[u32]| leftover(pid, LeftoverKind::Zombie { threads }, minors);
+        let open = leftover(500, LeftoverKind::HoldsOpen, &[1]);
+        let mps = leftover(600, LeftoverKind::MpsServer, &[]);
         assert_eq!(on_host(&[]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(std::slice::from_ref(&mps)), [(Cause::MpsServer, 5)]);
         assert_eq!(
@@ -380,12 +381,12 @@ mod tests {
         );
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
-        // Known on this GPU before it ended; another that never was; one that holds another GPU.
+        // GpuContext on this GPU before it ended; another that never was; one that holds another GPU.
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);
         assert_eq!(
-            on_host(&[leftover(500, What::HoldsOpen, &[0])]),
+            on_host(&[leftover(500, LeftoverKind::HoldsOpen, &[0])]),
             [(Cause::Unknown, 5)]
         );
     }

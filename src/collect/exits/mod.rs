@@ -29,10 +29,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
 
-use self::oom::{OomKiller, Places};
-use self::status::{Remains, Status};
+use self::oom::{OomCounterPaths, OomKiller};
+use self::status::{ExitTrace, Status};
 use super::clock::now_mono;
-use super::kernel_log::{KernelLog, Line, XidLine};
+use super::kernel_log::{KernelLine, KernelLog, XidLine};
 use super::process::stat::{StatBuffer, StatFile};
 use crate::model::event::OomVerdict;
 use crate::model::process::ProcessKey;
@@ -63,7 +63,7 @@ pub struct End {
 
 /// What the thread has to tell.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
+pub enum ExitReport {
     End(Box<End>),
     Xid(Box<XidLine>),
     /// The kernel's log can no longer be read.
@@ -73,13 +73,13 @@ pub enum Seen {
 /// A handle on the thread, which ends when the handle is dropped.
 #[derive(Debug)]
 pub struct Ends {
-    orders: Sender<Order>,
+    orders: Sender<ExitCommand>,
     wake: Arc<EventFd>,
     log: Result<(), Missing>,
 }
 
 #[derive(Debug)]
-enum Order {
+enum ExitCommand {
     Watch(Vec<ProcessKey>, Mono),
     Found(ProcessKey, Mono),
     Stop,
@@ -91,9 +91,9 @@ impl Ends {
     /// # Errors
     /// When the system gives no thread or no descriptor.
     pub fn start(
-        places: Places,
+        places: OomCounterPaths,
         kernel_log: &Path,
-        tell: impl Fn(Seen) + Send + 'static,
+        tell: impl Fn(ExitReport) + Send + 'static,
     ) -> io::Result<Self> {
         let (orders, inbox) = mpsc::channel();
         let wake = Arc::new(EventFd::from_flags(
@@ -133,13 +133,13 @@ impl Ends {
     /// The processes to watch from now on, which were alive at `seen`; one that has ended since is told at once. One
     /// whose end was told must not be among them again.
     pub fn watch(&self, processes: Vec<ProcessKey>, seen: Mono) {
-        self.order(Order::Watch(processes, seen));
+        self.order(ExitCommand::Watch(processes, seen));
     }
 
     /// The process table found the end of this one, which it last saw alive `since`. It is told from here, so that each
     /// end is told in one place: now, or with its status when that is awaited.
     pub fn found(&self, process: ProcessKey, since: Mono) {
-        self.order(Order::Found(process, since));
+        self.order(ExitCommand::Found(process, since));
     }
 
     /// Whether the kernel's log could be opened.
@@ -147,7 +147,7 @@ impl Ends {
         &self.log
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: ExitCommand) {
         let _ = self.orders.send(order);
         // It fails only when the thread has not looked for so long that the counter is full.
         let _ = self.wake.write(1);
@@ -156,7 +156,7 @@ impl Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.order(Order::Stop);
+        self.order(ExitCommand::Stop);
     }
 }
 
@@ -168,19 +168,19 @@ struct EndsThread {
     proc_root: PathBuf,
     epoll: Epoll,
     wake: Arc<EventFd>,
-    inbox: Receiver<Order>,
-    tell: Box<dyn Fn(Seen) + Send>,
+    inbox: Receiver<ExitCommand>,
+    tell: Box<dyn Fn(ExitReport) + Send>,
     log: Option<KernelLog>,
     oom: OomKiller,
     refreshed: Instant,
-    watched: BTreeMap<u64, Watched>,
+    watched: BTreeMap<u64, ExitWatch>,
     tokens: HashMap<ProcessKey, u64>,
     next_token: u64,
     /// Ended, and held back until more is known.
     held: BTreeMap<u64, Held>,
 }
 
-struct Watched {
+struct ExitWatch {
     process: ProcessKey,
     pidfd: OwnedFd,
     /// The file that counts the kills in its cgroup.
@@ -241,8 +241,8 @@ impl EndsThread {
         let Some(log) = &mut self.log else { return };
         let (oom, tell) = (&mut self.oom, &self.tell);
         let read = log.read(|line| match line {
-            Line::OomKill(kill) => oom.note(kill, now),
-            Line::Xid(xid) => tell(Seen::Xid(Box::new(xid))),
+            KernelLine::OomKill(kill) => oom.note(kill, now),
+            KernelLine::Xid(xid) => tell(ExitReport::Xid(Box::new(xid))),
         });
         if log.take_missed() {
             tracing::warn!("the kernel logged faster than it was read; lines are missing");
@@ -250,7 +250,7 @@ impl EndsThread {
         if let Err(why) = read {
             tracing::warn!(%why, "the kernel log is no longer read");
             self.oom.lose_log(why.clone());
-            (self.tell)(Seen::LogEnded(why));
+            (self.tell)(ExitReport::LogEnded(why));
             // Closing it takes it out of the epoll set.
             self.log = None;
         }
@@ -260,9 +260,9 @@ impl EndsThread {
         let _ = self.wake.read();
         loop {
             match self.inbox.try_recv() {
-                Ok(Order::Watch(processes, seen)) => self.watch(&processes, seen),
-                Ok(Order::Found(process, since)) => self.found(process, since),
-                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return Err(Stopped),
+                Ok(ExitCommand::Watch(processes, seen)) => self.watch(&processes, seen),
+                Ok(ExitCommand::Found(process, since)) => self.found(process, since),
+                Ok(ExitCommand::Stop) | Err(TryRecvError::Disconnected) => return Err(Stopped),
                 Err(TryRecvError::Empty) => return Ok(()),
             }
         }
@@ -309,7 +309,7 @@ impl EndsThread {
         self.next_token += 1;
         self.tokens.insert(process, token);
         let group = self.oom.watch(process.pid);
-        let watched = Watched {
+        let watched = ExitWatch {
             process,
             pidfd,
             group,
@@ -318,7 +318,7 @@ impl EndsThread {
     }
 
     /// Closing the descriptor takes it out of the epoll set.
-    fn forget(&mut self, token: u64) -> Option<Watched> {
+    fn forget(&mut self, token: u64) -> Option<ExitWatch> {
         self.held.remove(&token);
         let watched = self.watched.remove(&token)?;
         self.tokens.remove(&watched.process);
@@ -334,10 +334,10 @@ impl EndsThread {
         let remains = status::look(&self.proc_root, watched.process, &watched.pidfd);
         let status = match remains {
             // Another thread of it may have executed a program, which older kernels take for an end.
-            Remains::Alive => return,
-            Remains::Told(status) => Status::of_wait(status),
-            Remains::Collected => collected(),
-            Remains::Hidden => return self.hold(token, woken),
+            ExitTrace::Alive => return,
+            ExitTrace::Told(status) => Status::of_wait(status),
+            ExitTrace::Collected => collected(),
+            ExitTrace::Hidden => return self.hold(token, woken),
         };
         if status.may_be_oom_killed() && self.oom.is_line_awaited(pid, now_mono()) {
             return self.hold(token, woken);
@@ -368,8 +368,8 @@ impl EndsThread {
                 .get(&token)
                 .map(|w| status::look(&self.proc_root, w.process, &w.pidfd));
             let status = match remains {
-                Some(Remains::Told(status)) => Status::of_wait(status),
-                Some(Remains::Collected) => collected(),
+                Some(ExitTrace::Told(status)) => Status::of_wait(status),
+                Some(ExitTrace::Collected) => collected(),
                 _ => Status::unknown(
                     Reason::Denied,
                     "its parent has not collected it yet; until then its own user and root are told",
@@ -398,7 +398,7 @@ impl EndsThread {
         } else {
             oom::not_killed()
         };
-        (self.tell)(Seen::End(Box::new(End {
+        (self.tell)(ExitReport::End(Box::new(End {
             process,
             code: status.code,
             signal: status.signal,

@@ -30,7 +30,7 @@ const MAX_BYTES: u64 = 64 << 10;
 
 /// Where the counters are.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct OomCounterPaths {
     pub proc_root: PathBuf,
     /// `/sys/fs/cgroup`
     pub cgroup_root: PathBuf,
@@ -55,7 +55,7 @@ fn killed(evidence: String) -> OomVerdict {
 
 #[derive(Debug)]
 pub struct OomKiller {
-    places: Places,
+    places: OomCounterPaths,
     /// Why the kernel's log does not tell, if it does not.
     log: Result<(), Missing>,
     kills: VecDeque<(Mono, OomKill)>,
@@ -101,7 +101,7 @@ impl Counter {
 }
 
 impl OomKiller {
-    pub fn new(places: Places, log: Result<(), Missing>) -> Self {
+    pub fn new(places: OomCounterPaths, log: Result<(), Missing>) -> Self {
         let mut killer = Self {
             places,
             log,
@@ -236,7 +236,7 @@ impl OomKiller {
 }
 
 /// What tells here whom the killer ended, each a noun phrase.
-pub fn sources(places: Places, log: Result<(), Missing>) -> Vec<&'static str> {
+pub fn sources(places: OomCounterPaths, log: Result<(), Missing>) -> Vec<&'static str> {
     let mut killer = OomKiller::new(places, log);
     let own = killer.watch(Pid(std::process::id())).is_some();
     [
@@ -333,7 +333,7 @@ mod tests {
         }
 
         fn killer(&self, log: Result<(), Missing>, is_host: bool) -> OomKiller {
-            let places = Places {
+            let places = OomCounterPaths {
                 proc_root: self.0.path().join("proc"),
                 cgroup_root: self.0.path().join("cgroup"),
                 is_host,

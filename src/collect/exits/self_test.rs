@@ -9,7 +9,7 @@ use super::pidfd_info;
 use crate::model::reading::{Missing, Reason};
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum ExitSources {
     /// Ends are found by the process table.
     Nothing(Missing),
     /// That it ended; how, only while it is a zombie that this user may trace.
@@ -18,11 +18,11 @@ pub enum Told {
 }
 
 /// Starts this program, which says its version, and looks at its end.
-pub fn probe() -> Told {
+pub fn probe() -> ExitSources {
     match try_out() {
-        Ok(true) => Told::Status,
-        Ok(false) => Told::End,
-        Err(error) => Told::Nothing(match error.kind() {
+        Ok(true) => ExitSources::Status,
+        Ok(false) => ExitSources::End,
+        Err(error) => ExitSources::Nothing(match error.kind() {
             io::ErrorKind::Unsupported => Missing::new(
                 Reason::Unsupported,
                 "the kernel is older than 5.3 and has no pidfd",

@@ -56,7 +56,7 @@ impl Status {
 
 /// What there is of a process whose pidfd says that it has ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Remains {
+pub enum ExitTrace {
     Told(i32),
     /// Still a zombie, whose status this user may not read.
     Hidden,
@@ -67,18 +67,18 @@ pub enum Remains {
 }
 
 /// Looks at once: the parent may collect it at any moment.
-pub fn look(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> Remains {
-    let shown = zombie(proc_root, key).unwrap_or(Remains::Collected);
+pub fn look(proc_root: &Path, key: ProcessKey, pidfd: impl AsFd) -> ExitTrace {
+    let shown = zombie(proc_root, key).unwrap_or(ExitTrace::Collected);
     // Start times are in hundredths of a second: another process may have its PID and its start. While this one is not
     // collected the PID is its own.
     let remains = match is_collected(&pidfd) {
-        true => Remains::Collected,
+        true => ExitTrace::Collected,
         false => shown,
     };
     match remains {
-        Remains::Told(_) | Remains::Alive => remains,
-        Remains::Hidden | Remains::Collected => {
-            pidfd_info::wait_status(pidfd).map_or(remains, Remains::Told)
+        ExitTrace::Told(_) | ExitTrace::Alive => remains,
+        ExitTrace::Hidden | ExitTrace::Collected => {
+            pidfd_info::wait_status(pidfd).map_or(remains, ExitTrace::Told)
         }
     }
 }
@@ -91,7 +91,7 @@ fn is_collected(pidfd: impl AsFd) -> bool {
     pids.any(|pid| pid.trim() == "-1")
 }
 
-fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<Remains> {
+fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<ExitTrace> {
     let folder = proc_root.join(key.pid.to_string());
     let file = StatFile::open(&folder.join("stat"))?;
     // Before the status: both are refused by the same check of the kernel's, which shows a 0 in the one and says so
@@ -100,17 +100,17 @@ fn zombie(proc_root: &Path, key: ProcessKey) -> io::Result<Remains> {
     let mut buffer = StatBuffer::new();
     let stat = file.read(&mut buffer)?;
     if stat.start != key.start {
-        return Ok(Remains::Collected);
+        return Ok(ExitTrace::Collected);
     }
     if stat.state != RunState::Zombie {
-        return Ok(Remains::Alive);
+        return Ok(ExitTrace::Alive);
     }
     // A 0 may be the refusal; anything else is no 0 that was put in its place.
     let is_told = stat.wait_status != 0 || may_know;
     Ok(if is_told {
-        Remains::Told(stat.wait_status)
+        ExitTrace::Told(stat.wait_status)
     } else {
-        Remains::Hidden
+        ExitTrace::Hidden
     })
 }
 

@@ -46,28 +46,28 @@ fn key_of(pid: u32) -> ProcessKey {
     }
 }
 
-struct Told(Receiver<Seen>);
+struct ExitReports(Receiver<ExitReport>);
 
-impl Told {
+impl ExitReports {
     fn next(&self) -> End {
         match self.0.recv_timeout(DEADLINE).expect("an end that is told") {
-            Seen::End(end) => *end,
+            ExitReport::End(end) => *end,
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn start() -> (Ends, Told) {
+fn start() -> (Ends, ExitReports) {
     start_with(Path::new("/nonexistent"))
 }
 
-fn start_with(kernel_log: &Path) -> (Ends, Told) {
+fn start_with(kernel_log: &Path) -> (Ends, ExitReports) {
     start_in(Path::new("/proc"), kernel_log)
 }
 
-fn start_in(proc_root: &Path, kernel_log: &Path) -> (Ends, Told) {
+fn start_in(proc_root: &Path, kernel_log: &Path) -> (Ends, ExitReports) {
     let (tell, told) = mpsc::channel();
-    let places = Places {
+    let places = OomCounterPaths {
         proc_root: proc_root.to_owned(),
         cgroup_root: "/sys/fs/cgroup".into(),
         is_host: true,
@@ -75,7 +75,7 @@ fn start_in(proc_root: &Path, kernel_log: &Path) -> (Ends, Told) {
     let ends = Ends::start(places, kernel_log, move |seen| {
         let _ = tell.send(seen);
     });
-    (ends.expect("a thread"), Told(told))
+    (ends.expect("a thread"), ExitReports(told))
 }
 
 #[test]
@@ -200,8 +200,8 @@ fn a_collected_process_is_not_taken_for_alive_by_its_successor() {
     ended.0.wait().expect("its end");
     let remains = status::look(Path::new("/proc"), successor.key(), &pidfd);
     assert!(
-        matches!(remains, Remains::Told(status) if status == 5 << 8)
-            || remains == Remains::Collected,
+        matches!(remains, ExitTrace::Told(status) if status == 5 << 8)
+            || remains == ExitTrace::Collected,
         "{remains:?}"
     );
 }
@@ -344,7 +344,7 @@ fn the_log_says_whom_the_oom_killer_ended_and_its_xids_go_on() {
     )
     .expect("written");
     match told.0.recv_timeout(DEADLINE).expect("an Xid") {
-        Seen::Xid(xid) => assert_eq!((xid.number, xid.pci_bus.as_str()), (79, "0000:3b:00")),
+        ExitReport::Xid(xid) => assert_eq!((xid.number, xid.pci_bus.as_str()), (79, "0000:3b:00")),
         other => panic!("{other:?}"),
     }
     killed.go();
@@ -359,7 +359,7 @@ fn the_log_says_whom_the_oom_killer_ended_and_its_xids_go_on() {
     assert_eq!((end.process, end.oom), (clean_key, oom::not_killed()));
     drop(log);
     let ended = told.0.recv_timeout(DEADLINE).expect("its end");
-    assert!(matches!(ended, Seen::LogEnded(_)), "{ended:?}");
+    assert!(matches!(ended, ExitReport::LogEnded(_)), "{ended:?}");
 }
 
 #[test]

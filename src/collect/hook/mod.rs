@@ -22,5 +22,5 @@ mod statistics;
 pub use install::{install, python_path};
 pub use replay_trace::{Traced, last_history};
 pub use spool::{Report, Spool, traces};
-pub use spool_reader::{News, Watch, told_by};
+pub use spool_reader::{News, SpoolReader, told_by};
 pub use statistics::ToldPools;

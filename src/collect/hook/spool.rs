@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::geteuid;
 
-use super::spool_line::{self, Line, Process};
+use super::spool_line::{self, Process, SpoolLine};
 use crate::collect::runtime;
 use crate::model::event::HookEvent;
 use crate::model::process::ProcessKey;
@@ -104,8 +104,8 @@ impl Spool {
             };
             for line in self.lines(name, &mut 0) {
                 match line {
-                    Line::Process(process) => report.process = process,
-                    Line::Event(event) => report.events.push(*event),
+                    SpoolLine::Process(process) => report.process = process,
+                    SpoolLine::Event(event) => report.events.push(*event),
                 }
             }
             report
@@ -130,7 +130,7 @@ impl Spool {
 
     /// The whole lines from byte `from` on, which is moved behind them. Half a line is one that is being written, or
     /// was when its process was killed.
-    pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<Line> {
+    pub(super) fn lines(&self, name: &Name, from: &mut u64) -> Vec<SpoolLine> {
         let bytes = self.read(&name.file, *from).unwrap_or_default();
         let whole = bytes.iter().rposition(|byte| *byte == b'\n');
         let whole = whole.map_or(0, |end| end + 1);

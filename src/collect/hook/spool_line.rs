@@ -26,7 +26,7 @@ pub struct Process {
     pub torch: String,
 }
 
-pub(super) enum Line {
+pub(super) enum SpoolLine {
     Process(Process),
     Event(Box<HookEvent>),
 }
@@ -43,7 +43,7 @@ struct Raw {
 }
 
 /// `None` for what is no line of the hook's.
-pub(super) fn read(line: &[u8]) -> Option<Line> {
+pub(super) fn read(line: &[u8]) -> Option<SpoolLine> {
     let Raw {
         what,
         time,
@@ -52,7 +52,7 @@ pub(super) fn read(line: &[u8]) -> Option<Line> {
     } = serde_json::from_slice(line).ok()?;
     let data = harmless(Value::Object(data), "", 0);
     if what == "process" {
-        return serde_json::from_value(data).ok().map(Line::Process);
+        return serde_json::from_value(data).ok().map(SpoolLine::Process);
     }
     let mut event = HookEvent {
         what: visible(what.as_bytes(), 40),
@@ -65,7 +65,7 @@ pub(super) fn read(line: &[u8]) -> Option<Line> {
         "exception" => event.exception = Some(serde_json::from_value(data).ok()?),
         _ => event.data = data,
     }
-    Some(Line::Event(Box::new(event)))
+    Some(SpoolLine::Event(Box::new(event)))
 }
 
 fn harmless(value: Value, name: &str, depth: usize) -> Value {
@@ -107,8 +107,8 @@ mod tests {
 
     fn event(line: &str) -> Option<HookEvent> {
         match read(line.as_bytes())? {
-            Line::Event(event) => Some(*event),
-            Line::Process(_) => None,
+            SpoolLine::Event(event) => Some(*event),
+            SpoolLine::Process(_) => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::replay_trace::Traced;
 use super::spool::{Kind, Name, Spool};
-use super::spool_line::Line;
+use super::spool_line::SpoolLine;
 use super::statistics::ToldPools;
 use crate::collect::clock::now_mono;
 use crate::collect::process::stat::{StatBuffer, StatFile};
@@ -23,7 +23,7 @@ pub struct News {
     pub traced: Vec<Traced>,
 }
 
-pub struct Watch {
+pub struct SpoolReader {
     spool: Option<Spool>,
     proc_root: PathBuf,
     read: HashMap<Name, Read>,
@@ -39,7 +39,7 @@ struct Read {
     oom: Option<HookOom>,
 }
 
-impl Watch {
+impl SpoolReader {
     /// Of this user's spool.
     #[must_use]
     pub fn new(proc_root: &Path) -> Self {
@@ -76,16 +76,16 @@ impl Watch {
             }
             for line in spool.lines(&name, &mut read.until) {
                 match line {
-                    Line::Process(process) => read.torch = process.torch,
-                    Line::Event(_) if is_past => {}
-                    Line::Event(event) if event.what == "trace" => {
+                    SpoolLine::Process(process) => read.torch = process.torch,
+                    SpoolLine::Event(_) if is_past => {}
+                    SpoolLine::Event(event) if event.what == "trace" => {
                         news.traced.extend(read.oom.clone().map(|oom| Traced {
                             process: name.key,
                             torch: read.torch.clone(),
                             oom,
                         }));
                     }
-                    Line::Event(event) => {
+                    SpoolLine::Event(event) => {
                         read.oom = event.oom.as_deref().cloned().or(read.oom.take());
                         news.events.push((name.key, *event));
                     }

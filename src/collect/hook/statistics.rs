@@ -2,7 +2,7 @@
 //! always.
 //!
 //! `{"what": "statistics", "allocators": [{"framework": "torch", "device": 0, "allocated_bytes": {"current": 1, …}}]}`,
-//! one page that is written over and over. PyTorch's become pools, the others' [`ToldPool`]s: a figure that a framework
+//! one page that is written over and over. PyTorch's become pools, the others' [`ReportedPool`]s: a figure that a framework
 //! does not tell is not on the page, and is a reason from here on.
 
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use crate::model::event::HookGauge;
 use crate::model::pool::{Allocator, Pool, PoolStats, Sampled};
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
-use crate::model::reported_pool::{Framework, ToldPool};
+use crate::model::reported_pool::{Framework, ReportedPool};
 use crate::model::units::{Bytes, Mono};
 
 /// More than a machine has.
@@ -22,7 +22,7 @@ const MAX_DEVICES: usize = 16;
 pub struct ToldPools {
     /// PyTorch's, as good as read.
     pub torch: Vec<Pool>,
-    pub others: Vec<ToldPool>,
+    pub others: Vec<ReportedPool>,
 }
 
 #[derive(Deserialize)]
@@ -151,7 +151,7 @@ impl Torch {
 }
 
 impl Other {
-    fn pool(self, framework: Framework, process: ProcessKey, at: Mono) -> ToldPool {
+    fn pool(self, framework: Framework, process: ProcessKey, at: Mono) -> ReportedPool {
         let allocator = match (self.allocator, framework) {
             (Some(Named::Bfc), Framework::Jax) => Allocator::XlaBfc,
             (Some(Named::Bfc), Framework::Tensorflow) => Allocator::TensorflowBfc,
@@ -166,7 +166,7 @@ impl Other {
             };
             told.map_or_else(why, Reading::Value)
         };
-        ToldPool {
+        ReportedPool {
             process,
             framework,
             allocator,

@@ -13,7 +13,7 @@ const MAX_HEADER: usize = 128;
 
 /// A line of the kernel's.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Line {
+pub enum KernelLine {
     Xid(XidLine),
     OomKill(OomKill),
 }
@@ -39,7 +39,7 @@ pub struct OomKill {
     pub text: String,
 }
 
-impl Line {
+impl KernelLine {
     /// `4,1234,5678901,-;text`; none for what the kernel did not write itself and for what is of no interest.
     pub fn of_record(record: &[u8]) -> Option<Self> {
         let end = memchr::memchr(b';', &record[..record.len().min(MAX_HEADER)])?;
@@ -129,13 +129,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn line(text: &str) -> Option<Line> {
-        Line::of_record(format!("4,1234,5678901,-;{text}").as_bytes())
+    fn line(text: &str) -> Option<KernelLine> {
+        KernelLine::of_record(format!("4,1234,5678901,-;{text}").as_bytes())
     }
 
     fn xid_of(text: &str) -> (String, u64, Option<u32>) {
         match line(text) {
-            Some(Line::Xid(xid)) => (xid.pci_bus, xid.number, xid.pid.get().map(|pid| pid.0)),
+            Some(KernelLine::Xid(xid)) => (xid.pci_bus, xid.number, xid.pid.get().map(|pid| pid.0)),
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
                 pid: Pid(418),
                 text: text.to_owned(),
             };
-            assert_eq!(line(text), Some(Line::OomKill(expected)), "{text}");
+            assert_eq!(line(text), Some(KernelLine::OomKill(expected)), "{text}");
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
     fn what_a_program_says_or_is_called_is_no_word_of_the_kernel() {
         // Facility 1, as everything that is written to /dev/kmsg has.
         let forged = b"12,5,6,-;Out of memory: Killed process 418 (python)";
-        assert_eq!(Line::of_record(forged), None);
+        assert_eq!(KernelLine::of_record(forged), None);
         for text in [
             "traps: Killed process 4 (x) general protection fault",
             "Out of memory: Killed process 418x (python)",
@@ -207,7 +207,8 @@ mod tests {
         ] {
             assert_eq!(line(text), None, "{text}");
         }
-        let Some(Line::Xid(xid)) = line("NVRM: Xid (PCI:0000:3b:00): 79, name=\x1b[31m\u{202e}")
+        let Some(KernelLine::Xid(xid)) =
+            line("NVRM: Xid (PCI:0000:3b:00): 79, name=\x1b[31m\u{202e}")
         else {
             panic!("no Xid");
         };
@@ -217,7 +218,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(record: Vec<u8>, text: String) {
-            let _ = Line::of_record(&record);
+            let _ = KernelLine::of_record(&record);
             let _ = line(&text);
             let _ = line(&format!("NVRM: Xid ({text}): {text}"));
         }

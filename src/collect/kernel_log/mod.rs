@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-pub use self::line::{Line, OomKill, XidLine};
+pub use self::line::{KernelLine, OomKill, XidLine};
 use crate::model::reading::{Missing, Reason};
 
 /// Names another file to read in place of `/dev/kmsg`: for tests.
@@ -62,7 +62,7 @@ impl KernelLog {
     ///
     /// # Errors
     /// Nothing more will come.
-    pub fn read(&mut self, mut take: impl FnMut(Line)) -> Result<bool, Missing> {
+    pub fn read(&mut self, mut take: impl FnMut(KernelLine)) -> Result<bool, Missing> {
         let mut chunk = [0; MAX_BYTES];
         for _ in 0..MAX_READS {
             match self.file.read(&mut chunk) {
@@ -84,11 +84,11 @@ impl KernelLog {
         std::mem::take(&mut self.has_missed)
     }
 
-    fn split(&mut self, mut bytes: &[u8], take: &mut impl FnMut(Line)) {
+    fn split(&mut self, mut bytes: &[u8], take: &mut impl FnMut(KernelLine)) {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             self.extend(&bytes[..end]);
             if !std::mem::take(&mut self.skipping)
-                && let Some(line) = Line::of_record(&self.begun)
+                && let Some(line) = KernelLine::of_record(&self.begun)
             {
                 take(line);
             }

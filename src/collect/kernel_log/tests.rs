@@ -15,7 +15,7 @@ fn log() -> (tempfile::TempDir, KernelLog, File) {
     (folder, log, writer.expect("a writer"))
 }
 
-fn lines(log: &mut KernelLog) -> Vec<Line> {
+fn lines(log: &mut KernelLog) -> Vec<KernelLine> {
     let mut lines = Vec::new();
     log.read(|line| lines.push(line))
         .expect("a log that goes on");
@@ -24,8 +24,8 @@ fn lines(log: &mut KernelLog) -> Vec<Line> {
 
 fn numbers(log: &mut KernelLog) -> Vec<u64> {
     let number = |line| match line {
-        Line::Xid(xid) => xid.number,
-        Line::OomKill(kill) => u64::from(kill.pid.0),
+        KernelLine::Xid(xid) => xid.number,
+        KernelLine::OomKill(kill) => u64::from(kill.pid.0),
     };
     lines(log).into_iter().map(number).collect()
 }

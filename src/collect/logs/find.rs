@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::pipe::{self, Descriptor};
-use super::tail::{FileId, NoFile, Place};
+use super::tail::{FileId, LogLocation, NoFile};
 use super::{Settings, journal};
 use crate::collect::clock::boot_moment;
 use crate::collect::process::access::Access;
@@ -45,7 +45,7 @@ const MAX_PARENTS: usize = 8;
 
 /// A log that a process writes to.
 #[derive(Debug)]
-pub enum Found {
+pub enum LogTarget {
     File(Box<FoundFile>),
     /// By its device.
     Terminal(u64, u64),
@@ -56,18 +56,18 @@ pub enum Found {
 pub struct FoundFile {
     pub name: String,
     pub origin: LogOrigin,
-    pub place: Place,
+    pub place: LogLocation,
     pub open: (File, Metadata),
 }
 
-impl From<FoundFile> for Found {
+impl From<FoundFile> for LogTarget {
     fn from(file: FoundFile) -> Self {
         Self::File(Box::new(file))
     }
 }
 
 impl FoundFile {
-    fn open(name: &Path, origin: LogOrigin, place: Place) -> Result<Self, NoFile> {
+    fn open(name: &Path, origin: LogOrigin, place: LogLocation) -> Result<Self, NoFile> {
         Ok(Self {
             name: file_name(name),
             origin,
@@ -84,18 +84,20 @@ impl FoundFile {
 /// What a process writes to, each once, and why there is nothing to read at the rest.
 #[derive(Debug, Default)]
 pub struct Findings {
-    pub found: Vec<Found>,
+    pub found: Vec<LogTarget>,
     pub missing: Option<Missing>,
     /// When it was started, if that was a short time ago.
     pub young: Option<SystemTime>,
 }
 
 impl Findings {
-    fn add(&mut self, found: Found) {
-        let is_same = |known: &Found| match (known, &found) {
-            (Found::File(known), Found::File(found)) => known.id() == found.id(),
-            (Found::Terminal(device, number), Found::Terminal(d, n)) => (device, number) == (d, n),
-            (Found::Journal, Found::Journal) => true,
+    fn add(&mut self, found: LogTarget) {
+        let is_same = |known: &LogTarget| match (known, &found) {
+            (LogTarget::File(known), LogTarget::File(found)) => known.id() == found.id(),
+            (LogTarget::Terminal(device, number), LogTarget::Terminal(d, n)) => {
+                (device, number) == (d, n)
+            }
+            (LogTarget::Journal, LogTarget::Journal) => true,
             _ => false,
         };
         if !self.found.iter().any(is_same) {
@@ -137,7 +139,7 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundF
         Err(_) => path.to_owned(),
     };
     process.check(key)?;
-    let place = Place::Path {
+    let place = LogLocation::Path {
         path: path.clone(),
         owners: vec![settings.user, owner, 0],
     };
@@ -176,8 +178,8 @@ impl<'a> Process<'a> {
         }
     }
 
-    fn descriptor(&self, link: PathBuf) -> Place {
-        Place::Descriptor {
+    fn descriptor(&self, link: PathBuf) -> LogLocation {
+        LogLocation::Descriptor {
             link,
             stat: self.dir.join("stat"),
             start: self.start,
@@ -199,7 +201,7 @@ impl<'a> Process<'a> {
     }
 
     /// Where descriptor `fd` leads, over at most so many `pipes`.
-    fn find(&self, fd: u32, pipes: u32) -> Result<Vec<Found>, Missing> {
+    fn find(&self, fd: u32, pipes: u32) -> Result<Vec<LogTarget>, Missing> {
         let stream = match fd {
             1 => "stdout",
             2 => "stderr",
@@ -240,16 +242,21 @@ impl<'a> Process<'a> {
         if is_terminal {
             return Ok(self
                 .screen()
-                .unwrap_or_else(|| vec![Found::Terminal(metadata.dev(), metadata.rdev())]));
+                .unwrap_or_else(|| vec![LogTarget::Terminal(metadata.dev(), metadata.rdev())]));
         }
         if kind.is_socket() && journal::is_journal(&self.environ(), metadata.dev(), metadata.ino())
         {
-            return Ok(vec![Found::Journal]);
+            return Ok(vec![LogTarget::Journal]);
         }
         Err(no_file(stream, &target, &error))
     }
 
-    fn through_pipe(&self, stream: &str, pipe: &Path, pipes: u32) -> Result<Vec<Found>, Missing> {
+    fn through_pipe(
+        &self,
+        stream: &str,
+        pipe: &Path,
+        pipes: u32,
+    ) -> Result<Vec<LogTarget>, Missing> {
         let nowhere = |why: String| Err(Missing::new(Reason::Unsupported, why));
         if pipes == 0 {
             return nowhere(format!("{stream} goes through too many pipes"));
@@ -272,7 +279,7 @@ impl<'a> Process<'a> {
 
     /// Where a process that reads a pipe puts what it reads: the regular files that it writes, else where its own
     /// output goes.
-    fn copies(&self, pipes: u32) -> Vec<Found> {
+    fn copies(&self, pipes: u32) -> Vec<LogTarget> {
         let mut descriptors = pipe::descriptors(&self.settings.proc_root, self.pid);
         // What another gputop writes besides is its own.
         if self.is_gputop() {
@@ -280,7 +287,7 @@ impl<'a> Process<'a> {
         }
         let files = self.written(&descriptors);
         if !files.is_empty() {
-            return files.into_iter().map(Found::from).collect();
+            return files.into_iter().map(LogTarget::from).collect();
         }
         let others = DESCRIPTORS.iter().map(|&fd| self.find(fd, pipes - 1));
         others.flatten().next().unwrap_or_default()
@@ -314,7 +321,7 @@ impl<'a> Process<'a> {
 
     /// The log of GNU screen, where it keeps one (`screen -L`): a file that the screen above the process writes.
     /// Asking screen itself for its text would write a file and disturb its user.
-    fn screen(&self) -> Option<Vec<Found>> {
+    fn screen(&self) -> Option<Vec<LogTarget>> {
         let mut pid = self.pid;
         for _ in 0..MAX_PARENTS {
             let process = Process::new(self.settings, pid);
@@ -324,7 +331,7 @@ impl<'a> Process<'a> {
             if stat.name.eq_ignore_ascii_case(b"screen") {
                 let descriptors = pipe::descriptors(&self.settings.proc_root, pid);
                 let files = process.written(&descriptors);
-                let found: Vec<Found> = files.into_iter().map(Found::from).collect();
+                let found: Vec<LogTarget> = files.into_iter().map(LogTarget::from).collect();
                 return (!found.is_empty()).then_some(found);
             }
             pid = stat.parent;
@@ -342,7 +349,7 @@ impl<'a> Process<'a> {
             .docker_root
             .join(&id)
             .join(format!("{id}-json.log"));
-        let place = Place::Path {
+        let place = LogLocation::Path {
             path: path.clone(),
             owners: vec![0, self.settings.user],
         };
@@ -367,7 +374,7 @@ impl<'a> Process<'a> {
         };
         let folder = std::ffi::OsString::from_vec(value("SLURM_SUBMIT_DIR")?.to_vec());
         let path = PathBuf::from(folder).join(name);
-        let place = Place::Path {
+        let place = LogLocation::Path {
             path: path.clone(),
             owners: vec![std::fs::metadata(&self.dir).ok()?.uid()],
         };

@@ -30,7 +30,7 @@ const AFTER_OOM: u64 = 700;
 
 /// An excerpt, and the process that it is of, where that is one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct Excerpted {
     pub process: Option<ProcessKey>,
     pub excerpt: LogExcerpt,
 }
@@ -137,10 +137,10 @@ impl Log {
     }
 
     /// Reads what is new, and gives what is to be told.
-    pub fn look(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<Told> {
+    pub fn look(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<Excerpted> {
         let mut parts = self.read(buffer, now);
         parts.extend(self.group.flush(now));
-        let mut told: Vec<Told> = parts
+        let mut told: Vec<Excerpted> = parts
             .into_iter()
             .filter_map(|part| self.tell(part, LogWhy::Matched, None, now))
             .collect();
@@ -210,7 +210,7 @@ impl Log {
     }
 
     /// The ends that were asked for and are due.
-    fn answer(&mut self, now: Mono) -> Vec<Told> {
+    fn answer(&mut self, now: Mono) -> Vec<Excerpted> {
         let mut told = Vec::new();
         while let Some(at) = self.asked.iter().position(|asked| asked.due <= now) {
             let asked = self.asked.swap_remove(at);
@@ -270,7 +270,7 @@ impl Log {
         why: LogWhy,
         asker: Option<ProcessKey>,
         now: Mono,
-    ) -> Option<Told> {
+    ) -> Option<Excerpted> {
         let end = part.offset + part.bytes.len() as u64;
         let mut writers: Vec<ProcessKey> = self
             .writers
@@ -308,7 +308,7 @@ impl Log {
                 Vec::new()
             },
         };
-        Some(Told {
+        Some(Excerpted {
             process: (writers.len() == 1).then(|| writers[0]),
             excerpt,
         })

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-pub use self::log::Told;
+pub use self::log::Excerpted;
 pub use self::watcher::Logs;
 
 /// Where to look, and by which programs: a test has its own.
@@ -82,6 +82,9 @@ impl Settings {
 ///
 /// # Errors
 /// When the system gives no thread.
-pub fn start(settings: Settings, tell: impl Fn(Told) + Send + Sync + 'static) -> io::Result<Logs> {
+pub fn start(
+    settings: Settings,
+    tell: impl Fn(Excerpted) + Send + Sync + 'static,
+) -> io::Result<Logs> {
     Logs::start(settings, Box::new(tell))
 }

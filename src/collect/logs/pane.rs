@@ -121,7 +121,7 @@ impl Pane {
 
     /// Brings what is new until nobody reads it or the pane is gone; what it holds now is older.
     pub fn follow(&self, mailbox: &Mailbox, brought: impl Fn()) {
-        let mut seen = Seen::default();
+        let mut seen = LastCapture::default();
         let mut is_first = true;
         while mailbox.is_read() {
             let pause = match self.capture() {
@@ -185,13 +185,13 @@ fn sockets(settings: &Settings) -> Vec<PathBuf> {
 
 /// What was there at the last capture.
 #[derive(Debug, Default)]
-struct Seen {
+struct LastCapture {
     /// Without the line that is held back.
     lines: Vec<String>,
     held: Option<String>,
 }
 
-impl Seen {
+impl LastCapture {
     fn begin(&mut self, lines: Vec<String>) {
         self.lines = lines;
     }
@@ -264,7 +264,7 @@ mod tests {
 
     /// What each capture after the first brings, lines with blanks between.
     fn brought(captures: &[&str]) -> Vec<String> {
-        let mut seen = Seen::default();
+        let mut seen = LastCapture::default();
         seen.begin(lines(captures[0]));
         let rest = captures[1..].iter();
         rest.map(|capture| seen.next(lines(capture)).trim_end().replace('\n', " "))

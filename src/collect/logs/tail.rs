@@ -26,7 +26,7 @@ const LOOK_FOR_ANOTHER: Millis = Millis(1_000);
 
 /// Where a log is opened, again when another file is in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum LogLocation {
     /// `/proc/PID/fd/N`: the kernel's own link, which means the file that is open there, whatever its path leads to
     /// here and whoever made a symbolic link. Only as long as the PID is this process's: its next owner's output is
     /// another's words.
@@ -67,7 +67,7 @@ pub enum NoFile {
     Owner(u32),
 }
 
-impl Place {
+impl LogLocation {
     /// # Errors
     /// For anything but a regular file that may be followed. Never waits for a writer, never becomes a terminal.
     pub fn open(&self) -> Result<(File, Metadata), NoFile> {
@@ -145,7 +145,7 @@ pub struct News {
 
 #[derive(Debug)]
 pub struct Tail {
-    place: Place,
+    place: LogLocation,
     file: File,
     id: FileId,
     /// Up to where it was read.
@@ -156,7 +156,12 @@ pub struct Tail {
 
 impl Tail {
     /// Follows what is open; `from` is where the text begins that counts.
-    pub fn new(place: Place, (file, metadata): (File, Metadata), from: u64, now: Mono) -> Self {
+    pub fn new(
+        place: LogLocation,
+        (file, metadata): (File, Metadata),
+        from: u64,
+        now: Mono,
+    ) -> Self {
         Self {
             place,
             file,

@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use super::content::Body;
-use super::find::{Findings, Found, FoundFile, find, named};
-use super::log::{Log, Told};
+use super::find::{Findings, FoundFile, LogTarget, find, named};
+use super::log::{Excerpted, Log};
 use super::pane::Pane;
 use super::piped_log::Fed;
 use super::tail::{FileId, Tail, beginning};
@@ -39,7 +39,7 @@ const FIND_AGAIN: Millis = Millis(10_000);
 const KEEP_UNLISTED: Millis = Millis(5 * 60 * 1_000);
 const MAX_LOGS: usize = 512;
 
-type Tell = Box<dyn Fn(Told) + Send + Sync>;
+type SendExcerpt = Box<dyn Fn(Excerpted) + Send + Sync>;
 
 /// A handle on the threads, which end when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ impl Drop for Handle {
 
 struct Shared {
     settings: Settings,
-    tell: Tell,
+    tell: SendExcerpt,
     board: Mutex<Board>,
     changed: Condvar,
     /// Since when the follower is busy with one thing, 0 when it is not.
@@ -88,15 +88,15 @@ struct Board {
     is_closed: bool,
     /// The follower's number; one with another number was left behind.
     follower: u64,
-    processes: BTreeMap<ProcessKey, Watched>,
+    processes: BTreeMap<ProcessKey, LoggedProcess>,
     logs: BTreeMap<LogId, Arc<Mutex<Log>>>,
-    orders: VecDeque<Order>,
+    orders: VecDeque<WatchCommand>,
     /// Text was brought.
     is_urgent: bool,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct LoggedProcess {
     /// When it was last looked where it writes; `None` before.
     found_at: Option<Mono>,
     is_being_found: bool,
@@ -109,14 +109,14 @@ struct Watched {
 
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
-enum Order {
+enum WatchCommand {
     Ask(ProcessKey, LogWhy),
     View(ProcessKey, Answer<LogView>),
     Name(ProcessKey, PathBuf, Answer<Result<String, Missing>>),
 }
 
 impl Logs {
-    pub(super) fn start(settings: Settings, tell: Tell) -> io::Result<Self> {
+    pub(super) fn start(settings: Settings, tell: SendExcerpt) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             settings,
             tell,
@@ -163,7 +163,7 @@ impl Logs {
     /// What the process wrote since it was attached to. `answer` is called on the follower's thread and should only
     /// pass it on.
     pub fn view(&self, key: ProcessKey, answer: impl FnOnce(LogView) + Send + 'static) {
-        self.order(Order::View(key, Box::new(answer)));
+        self.order(WatchCommand::View(key, Box::new(answer)));
     }
 
     /// Follows this file, too, as a log of the process; relative to its working directory. Answers with its name.
@@ -173,14 +173,14 @@ impl Logs {
         path: PathBuf,
         answer: impl FnOnce(Result<String, Missing>) + Send + 'static,
     ) {
-        self.order(Order::Name(key, path, Box::new(answer)));
+        self.order(WatchCommand::Name(key, path, Box::new(answer)));
     }
 
     fn ask(&self, key: ProcessKey, why: LogWhy) {
-        self.order(Order::Ask(key, why));
+        self.order(WatchCommand::Ask(key, why));
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: WatchCommand) {
         let mut board = self.0.shared.board();
         board.orders.push_back(order);
         self.wake(board);
@@ -204,7 +204,7 @@ fn spawn_follower(shared: &Arc<Shared>, number: u64) -> io::Result<()> {
 /// What the follower does next: one thing, so that nothing waits behind one that hangs.
 enum Turn {
     Find(ProcessKey),
-    Obey(Order),
+    Obey(WatchCommand),
     /// At all logs.
     Look,
 }
@@ -317,9 +317,9 @@ impl Shared {
         let mut missing = findings.missing;
         for found in findings.found {
             let attached = match found {
-                Found::File(file) => self.attach_file(key, file, findings.young),
-                Found::Terminal(device, number) => self.attach_terminal(key, (device, number)),
-                Found::Journal => self.attach_journal(key),
+                LogTarget::File(file) => self.attach_file(key, file, findings.young),
+                LogTarget::Terminal(device, number) => self.attach_terminal(key, (device, number)),
+                LogTarget::Journal => self.attach_journal(key),
             };
             missing = missing.or(attached.err());
         }
@@ -449,9 +449,9 @@ impl Shared {
         Ok(())
     }
 
-    fn obey(&self, order: Order) {
+    fn obey(&self, order: WatchCommand) {
         match order {
-            Order::Ask(key, why) => {
+            WatchCommand::Ask(key, why) => {
                 for log in self.logs_of(key) {
                     if let Ok(mut log) = log.try_lock() {
                         log.ask(key, why, now_mono());
@@ -463,8 +463,8 @@ impl Shared {
                     watched.ended = true;
                 }
             }
-            Order::View(key, answer) => answer(self.view(key)),
-            Order::Name(key, path, answer) => answer(self.name(key, &path)),
+            WatchCommand::View(key, answer) => answer(self.view(key)),
+            WatchCommand::Name(key, path, answer) => answer(self.name(key, &path)),
         }
     }
 
@@ -562,7 +562,7 @@ fn not_answering() -> Missing {
 impl Board {
     /// A process to look at now, marked as being looked at.
     fn next_to_find(&mut self, now: Mono) -> Option<ProcessKey> {
-        let is_due = |watched: &Watched| match watched.found_at {
+        let is_due = |watched: &LoggedProcess| match watched.found_at {
             None => true,
             Some(at) => watched.logs.is_empty() && now.since(at) >= FIND_AGAIN,
         };

@@ -38,7 +38,7 @@ const WAIT_ALL: u32 = 0x4000_0000;
 
 /// Why a process is not held: clauses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HoldError {
+pub enum PauseError {
     #[error("no such process, or it has ended")]
     Gone,
     #[error("PID {0} traces it already (a debugger, strace): end that one first")]
@@ -56,7 +56,7 @@ pub enum HoldError {
     Refused(String),
 }
 
-impl HoldError {
+impl PauseError {
     pub fn reason(&self) -> Reason {
         match self {
             Self::Gone => Reason::Gone,
@@ -70,7 +70,7 @@ impl HoldError {
 
 /// What a hold was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct PauseStats {
     pub threads: usize,
     /// From the first thread that was stopped to the last that was let go.
     pub time: Duration,
@@ -80,17 +80,17 @@ pub struct Held {
 
 /// A process all of whose threads stand, until this is dropped or [`TO_HOLD`] is over.
 #[derive(Debug)]
-pub struct Hold {
+pub struct ThreadPause {
     done: Option<Sender<()>>,
-    thread: Option<JoinHandle<Held>>,
+    thread: Option<JoinHandle<PauseStats>>,
 }
 
-impl Hold {
+impl ThreadPause {
     /// Returns once every thread stands.
     ///
     /// # Errors
     /// With the reason, and every thread let go again.
-    pub fn new(proc_root: &Path, pid: Pid) -> Result<Self, HoldError> {
+    pub fn new(proc_root: &Path, pid: Pid) -> Result<Self, PauseError> {
         let (done, is_done) = mpsc::channel();
         let (say, said) = mpsc::channel();
         let tracer = Tracer {
@@ -103,29 +103,29 @@ impl Hold {
         let thread = std::thread::Builder::new()
             .name("hold".into())
             .spawn(move || tracer.run(&say, &is_done))
-            .map_err(|error| HoldError::Refused(error.to_string()))?;
+            .map_err(|error| PauseError::Refused(error.to_string()))?;
         let hold = Self {
             done: Some(done),
             thread: Some(thread),
         };
         match said.recv() {
             Ok(stopped) => stopped.map(|()| hold),
-            Err(_) => Err(HoldError::Refused("the thread that holds it ended".into())),
+            Err(_) => Err(PauseError::Refused("the thread that holds it ended".into())),
         }
     }
 
     /// Lets go, and says what it was.
-    pub fn release(mut self) -> Option<Held> {
+    pub fn release(mut self) -> Option<PauseStats> {
         self.end()
     }
 
-    fn end(&mut self) -> Option<Held> {
+    fn end(&mut self) -> Option<PauseStats> {
         drop(self.done.take());
         self.thread.take()?.join().ok()
     }
 }
 
-impl Drop for Hold {
+impl Drop for ThreadPause {
     fn drop(&mut self) {
         self.end();
     }
@@ -148,7 +148,7 @@ struct Tracer {
 }
 
 impl Tracer {
-    fn run(mut self, say: &Sender<Result<(), HoldError>>, is_done: &Receiver<()>) -> Held {
+    fn run(mut self, say: &Sender<Result<(), PauseError>>, is_done: &Receiver<()>) -> PauseStats {
         let stopped = self.stop_all();
         let is_held = stopped.is_ok();
         let is_heard = say.send(stopped).is_ok();
@@ -159,7 +159,7 @@ impl Tracer {
         }
         let threads = self.threads.len();
         self.let_go();
-        Held {
+        PauseStats {
             threads,
             time: self.since.elapsed(),
             is_cut_short,
@@ -167,23 +167,23 @@ impl Tracer {
     }
 
     /// Until a look at the list finds no thread that does not stand: one that stands starts no other.
-    fn stop_all(&mut self) -> Result<(), HoldError> {
+    fn stop_all(&mut self) -> Result<(), PauseError> {
         let deadline = self.since + TO_STOP;
         loop {
             let is_new = self.seize_new()?;
             self.wait_for_stops(deadline)?;
             if !is_new {
                 return match self.threads.is_empty() {
-                    true => Err(HoldError::Gone),
+                    true => Err(PauseError::Gone),
                     false => Ok(()),
                 };
             }
         }
     }
 
-    fn seize_new(&mut self) -> Result<bool, HoldError> {
+    fn seize_new(&mut self) -> Result<bool, PauseError> {
         let Ok(entries) = std::fs::read_dir(&self.tasks) else {
-            return Err(HoldError::Gone);
+            return Err(PauseError::Gone);
         };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let mut is_new = false;
@@ -192,7 +192,7 @@ impl Tracer {
                 continue;
             }
             if self.threads.len() >= MAX_THREADS {
-                return Err(HoldError::TooMany);
+                return Err(PauseError::TooMany);
             }
             let tid = nix::unistd::Pid::from_raw(thread);
             match ptrace::seize(tid, Options::empty()) {
@@ -207,7 +207,7 @@ impl Tracer {
         Ok(is_new)
     }
 
-    fn wait_for_stops(&mut self, deadline: Instant) -> Result<(), HoldError> {
+    fn wait_for_stops(&mut self, deadline: Instant) -> Result<(), PauseError> {
         while !self.all_stand() {
             if Instant::now() >= deadline {
                 return Err(self.unstoppable());
@@ -239,26 +239,26 @@ impl Tracer {
         self.threads.values().all(|state| *state != Thread::Seized)
     }
 
-    fn unstoppable(&self) -> HoldError {
+    fn unstoppable(&self) -> PauseError {
         let standing = self
             .threads
             .iter()
             .find(|(_, state)| **state == Thread::Seized);
         let thread = standing.map_or(0, |(thread, _)| *thread);
         let name = std::fs::read(self.tasks.join(thread.to_string()).join("comm"));
-        HoldError::Unstoppable {
+        PauseError::Unstoppable {
             thread,
             name: visible(name.unwrap_or_default().trim_ascii_end(), 20),
         }
     }
 
-    fn refused(&self, errno: Errno) -> HoldError {
+    fn refused(&self, errno: Errno) -> PauseError {
         match errno {
             Errno::EPERM | Errno::EACCES => match self.tracer() {
-                Some(tracer) => HoldError::Traced(tracer),
-                None => HoldError::Denied(access::hint(&self.proc_root, self.pid)),
+                Some(tracer) => PauseError::Traced(tracer),
+                None => PauseError::Denied(access::hint(&self.proc_root, self.pid)),
             },
-            other => HoldError::Refused(other.desc().to_owned()),
+            other => PauseError::Refused(other.desc().to_owned()),
         }
     }
 
@@ -337,8 +337,8 @@ mod tests {
 
     #[test]
     fn a_process_that_never_was_and_oneself_are_not_held() {
-        let hold = |pid| Hold::new(Path::new("/proc"), Pid(pid)).err();
-        assert_eq!(hold(0x7fff_fff0), Some(HoldError::Gone));
+        let hold = |pid| ThreadPause::new(Path::new("/proc"), Pid(pid)).err();
+        assert_eq!(hold(0x7fff_fff0), Some(PauseError::Gone));
         // No thread may trace its own process.
         assert!(hold(std::process::id()).is_some());
     }

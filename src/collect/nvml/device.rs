@@ -306,7 +306,7 @@ pub fn processes(device: &Device<'_>, gpu: &mut Gpu, graphics: bool, buffers: &m
     });
 }
 
-fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::Listed, total: Bytes) {
+fn merge(list: &mut Vec<GpuProcess>, kind: ContextKind, listed: &raw::DriverProcess, total: Bytes) {
     let known = list
         .iter_mut()
         .find(|p| p.pid.0 == listed.pid && p.gpu_instance == listed.gpu_instance);

@@ -32,7 +32,7 @@ pub struct Buffers {
 }
 
 /// A process as the driver lists it.
-pub struct Listed {
+pub struct DriverProcess {
     pub pid: u32,
     pub used: Option<u64>,
     pub gpu_instance: Option<u32>,
@@ -42,7 +42,7 @@ pub struct Listed {
 pub fn compute_processes(
     device: &Device<'_>,
     buffers: &mut Buffers,
-) -> Result<Vec<Listed>, NvmlError> {
+) -> Result<Vec<DriverProcess>, NvmlError> {
     let lib = device.nvml().lib();
     let call = symbol(&lib.nvmlDeviceGetComputeRunningProcesses_v3)
         .or_else(|_| symbol(&lib.nvmlDeviceGetComputeRunningProcesses_v2))?;
@@ -52,7 +52,7 @@ pub fn compute_processes(
 pub fn graphics_processes(
     device: &Device<'_>,
     buffers: &mut Buffers,
-) -> Result<Vec<Listed>, NvmlError> {
+) -> Result<Vec<DriverProcess>, NvmlError> {
     let lib = device.nvml().lib();
     let call = symbol(&lib.nvmlDeviceGetGraphicsRunningProcesses_v3)
         .or_else(|_| symbol(&lib.nvmlDeviceGetGraphicsRunningProcesses_v2))?;
@@ -63,7 +63,7 @@ fn processes(
     device: &Device<'_>,
     call: ListCall,
     buffers: &mut Buffers,
-) -> Result<Vec<Listed>, NvmlError> {
+) -> Result<Vec<DriverProcess>, NvmlError> {
     let empty = nvml::nvmlProcessInfo_t {
         pid: 0,
         usedGpuMemory: 0,
@@ -92,10 +92,10 @@ fn processes(
     }
 }
 
-fn listed(info: &nvml::nvmlProcessInfo_t) -> Listed {
+fn listed(info: &nvml::nvmlProcessInfo_t) -> DriverProcess {
     // NVML_VALUE_NOT_AVAILABLE, all bits set, in both sizes.
     let id = |id: u32| Some(id).filter(|&id| id != u32::MAX);
-    Listed {
+    DriverProcess {
         pid: info.pid,
         used: Some(info.usedGpuMemory).filter(|&used| used != u64::MAX),
         gpu_instance: id(info.gpuInstanceId),

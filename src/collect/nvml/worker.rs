@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// What the agent tells a worker.
 #[derive(Debug, Clone, Copy)]
-pub enum Order {
+pub enum WorkerCommand {
     /// The GPU's own screen is open: its dear figures are wanted.
     Focus(bool),
     Interval(Millis),
@@ -39,7 +39,7 @@ pub fn spawn(
     index: u32,
     library: Arc<Library>,
     interval: Millis,
-    orders: Receiver<Order>,
+    orders: Receiver<WorkerCommand>,
     sections: Sender<Section>,
 ) -> std::io::Result<()> {
     let worker = Worker {
@@ -66,7 +66,7 @@ struct Worker {
     library: Arc<Library>,
     interval: Millis,
     focused: bool,
-    orders: Receiver<Order>,
+    orders: Receiver<WorkerCommand>,
     sections: Sender<Section>,
     /// As it was last read; stays on the screen, marked, while the GPU is lost.
     gpu: Gpu,
@@ -161,11 +161,11 @@ impl Worker {
         match self.orders.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => Ok(Waited::Whole),
             Err(RecvTimeoutError::Disconnected) => Err(End::Closed),
-            Ok(Order::Interval(interval)) => {
+            Ok(WorkerCommand::Interval(interval)) => {
                 self.interval = interval;
                 Ok(Waited::Changed)
             }
-            Ok(Order::Focus(focused)) => {
+            Ok(WorkerCommand::Focus(focused)) => {
                 self.focused = focused;
                 Ok(if focused {
                     Waited::Wanted
@@ -173,7 +173,7 @@ impl Worker {
                     Waited::Changed
                 })
             }
-            Ok(Order::Now) => Ok(Waited::Wanted),
+            Ok(WorkerCommand::Now) => Ok(Waited::Wanted),
         }
     }
 }

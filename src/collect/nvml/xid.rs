@@ -113,7 +113,7 @@ fn session(
 }
 
 /// An event set and whose events it delivers.
-struct Watch<'n> {
+struct XidEvents<'n> {
     set: EventSet<'n>,
     gpus: Vec<(Device<'n>, GpuUuid)>,
     /// Some GPU could have events, but did not answer.
@@ -121,7 +121,7 @@ struct Watch<'n> {
 }
 
 /// A set with every GPU that can have one. A GPU that refuses costs the set, so it is left out of the next.
-fn register(nvml: &Nvml, count: u32) -> Result<Watch<'_>, NvmlError> {
+fn register(nvml: &Nvml, count: u32) -> Result<XidEvents<'_>, NvmlError> {
     let mut refused = BTreeSet::new();
     loop {
         match register_without(nvml, count, &refused)? {
@@ -136,7 +136,7 @@ fn register_without<'n>(
     nvml: &'n Nvml,
     count: u32,
     refused: &BTreeSet<u32>,
-) -> Result<Result<Watch<'n>, u32>, NvmlError> {
+) -> Result<Result<XidEvents<'n>, u32>, NvmlError> {
     let mut set = nvml.create_event_set()?;
     let mut gpus = Vec::new();
     let mut is_any_missing = !refused.is_empty();
@@ -155,7 +155,7 @@ fn register_without<'n>(
         };
         gpus.push((device, uuid));
     }
-    Ok(Ok(Watch {
+    Ok(Ok(XidEvents {
         set,
         gpus,
         is_any_missing,

@@ -29,13 +29,13 @@ pub struct Leftover {
     pub pid: Pid,
     pub parent: Pid,
     pub name: String,
-    pub what: What,
+    pub what: LeftoverKind,
     /// The minor numbers N of the open `/dev/nvidiaN`, ascending, as far as they may be seen.
     pub minors: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum LeftoverKind {
     /// Ended, but for so many threads.
     Zombie {
         threads: usize,
@@ -90,16 +90,16 @@ fn leftover(
     };
     if stat.state == RunState::Zombie {
         let (threads, minors) = living_threads(&dir, buffer);
-        return Some(leftover(What::Zombie { threads }, minors));
+        return Some(leftover(LeftoverKind::Zombie { threads }, minors));
     }
     // The kernel keeps 15 bytes of the name.
     if stat.name == b"nvidia-cuda-mps" && is_server(&dir) {
-        return Some(leftover(What::MpsServer, Vec::new()));
+        return Some(leftover(LeftoverKind::MpsServer, Vec::new()));
     }
     if listed.contains(&pid) || listed.contains(&parent) {
         return None;
     }
-    Some(leftover(What::HoldsOpen, open_minors(&dir)?))
+    Some(leftover(LeftoverKind::HoldsOpen, open_minors(&dir)?))
 }
 
 /// The control daemon has the same short name.
@@ -149,7 +149,7 @@ mod tests {
             }
         }
 
-        fn found(&self, listed: &[u32]) -> Vec<(u32, What, Vec<u32>)> {
+        fn found(&self, listed: &[u32]) -> Vec<(u32, LeftoverKind, Vec<u32>)> {
             let listed: Vec<Pid> = listed.iter().map(|&pid| Pid(pid)).collect();
             let mut found: Vec<_> = scan(self.0.path(), &listed)
                 .into_iter()
@@ -179,10 +179,10 @@ mod tests {
         root.add("30", 30, 'Z', 1, &[]);
         root.add("30/task/30", 30, 'Z', 1, &[]);
         let zombies = [
-            (20, What::Zombie { threads: 1 }, vec![1]),
-            (30, What::Zombie { threads: 0 }, vec![]),
+            (20, LeftoverKind::Zombie { threads: 1 }, vec![1]),
+            (30, LeftoverKind::Zombie { threads: 0 }, vec![]),
         ];
-        let orphan = (12, What::HoldsOpen, vec![1]);
+        let orphan = (12, LeftoverKind::HoldsOpen, vec![1]);
         let expected: Vec<_> = std::iter::once(orphan).chain(zombies.clone()).collect();
         assert_eq!(root.found(&[10]), expected);
         assert_eq!(root.found(&[10, 12]), zombies);

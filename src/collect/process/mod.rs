@@ -38,7 +38,7 @@ pub use self::environment::alloc_conf_of;
 use self::leftovers::{Leftover, Leftovers};
 use self::open_devices::OpenGpus;
 use self::stat::StatBuffer;
-use self::tracked_process::{Refreshed, Watched};
+use self::tracked_process::{Refreshed, TrackedProcess};
 use self::user::UserNames;
 use super::clock::boot_moment;
 use crate::model::host::PidNamespace;
@@ -63,7 +63,7 @@ pub struct ProcessReadout {
 }
 
 pub struct ProcessTable {
-    watched: BTreeMap<Pid, Watched>,
+    watched: BTreeMap<Pid, TrackedProcess>,
     open_gpus: OpenGpus,
     leftovers: Leftovers,
     namespace: PidNamespace,
@@ -170,7 +170,7 @@ impl ProcessTable {
         if let Some(watched) = self.watched.get(&pid) {
             return watched.process().clone();
         }
-        match Watched::open(pid, now, &mut self.reading) {
+        match TrackedProcess::open(pid, now, &mut self.reading) {
             Ok(watched) => self.watched.entry(pid).or_insert(watched).process().clone(),
             Err(error) => unreadable(pid, &self.reading.access.missing("the process", &error)),
         }

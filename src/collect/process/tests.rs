@@ -16,9 +16,9 @@ use crate::model::reading::Reason;
 use crate::model::units::{Percent, StartTicks};
 
 /// A child that is killed and collected however the test ends.
-struct Kept(Child);
+struct KilledOnDrop(Child);
 
-impl Kept {
+impl KilledOnDrop {
     fn spawn(command: &mut Command) -> Self {
         let quiet = command.stdin(Stdio::piped()).stdout(Stdio::null());
         Self(quiet.spawn().expect("spawn"))
@@ -34,14 +34,14 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-fn sleeper() -> Kept {
-    Kept::spawn(Command::new("sleep").arg("1000"))
+fn sleeper() -> KilledOnDrop {
+    KilledOnDrop::spawn(Command::new("sleep").arg("1000"))
 }
 
 fn files(root: &Path) -> Files {
@@ -149,7 +149,7 @@ fn a_process_that_left_its_gpu_is_forgotten_after_a_while() {
 #[test]
 fn a_zombie_is_shown_while_it_holds_a_gpu_and_has_ended_when_it_does_not() {
     let mut table = table();
-    let mut child = Kept::spawn(&mut Command::new("cat"));
+    let mut child = KilledOnDrop::spawn(&mut Command::new("cat"));
     let alive = wait_for_name(&mut table, child.pid(), "cat");
     drop(child.0.stdin.take());
     let zombie = wait_for(&mut table, child.pid(), |p| p.state == RunState::Zombie);
@@ -165,7 +165,7 @@ fn a_zombie_is_shown_while_it_holds_a_gpu_and_has_ended_when_it_does_not() {
 #[test]
 fn an_exec_changes_the_command_line_at_the_next_tick() {
     let mut table = table();
-    let mut shell = Kept::spawn(Command::new("sh").args(["-c", "read x; exec sleep 1000"]));
+    let mut shell = KilledOnDrop::spawn(Command::new("sh").args(["-c", "read x; exec sleep 1000"]));
     let before = wait_for_name(&mut table, shell.pid(), "sh");
     assert_eq!(
         before.command.value().map(String::as_str),
@@ -183,7 +183,8 @@ fn an_exec_changes_the_command_line_at_the_next_tick() {
 #[test]
 fn an_exec_under_the_same_name_is_seen_without_waiting_for_the_facts() {
     let mut table = table();
-    let mut shell = Kept::spawn(Command::new("sh").args(["-c", "read x; exec sh -c 'read y' z"]));
+    let mut shell =
+        KilledOnDrop::spawn(Command::new("sh").args(["-c", "read x; exec sh -c 'read y' z"]));
     wait_for_name(&mut table, shell.pid(), "sh");
     let before = now_mono();
     let mut stdin = shell.0.stdin.take().expect("stdin");
@@ -204,7 +205,7 @@ fn hostile_names_and_arguments_are_harmless() {
     let program = folder.path().join("a\x1b[2J) R 1");
     symlink("/bin/sh", &program).expect("link");
     let argument = OsString::from_vec(b"\xff\xe2\x80\xae--token=abc".to_vec());
-    let child = Kept::spawn(
+    let child = KilledOnDrop::spawn(
         Command::new(&program)
             .arg0("\x1b]0;x\x07")
             .args(["-c", "read x"])
@@ -221,8 +222,9 @@ fn hostile_names_and_arguments_are_harmless() {
 #[test]
 fn an_endless_command_line_is_cut() {
     let long = "x".repeat(100_000);
-    let child =
-        Kept::spawn(Command::new("sh").args(["-c", "read x", "name", &long, "--token", "abc"]));
+    let child = KilledOnDrop::spawn(
+        Command::new("sh").args(["-c", "read x", "name", &long, "--token", "abc"]),
+    );
     let mut table = table();
     let process = wait_for_name(&mut table, child.pid(), "sh");
     assert_eq!(
@@ -234,7 +236,8 @@ fn an_endless_command_line_is_cut() {
     let arguments = detail.arguments.value().expect("arguments");
     assert_eq!(arguments.last().map(String::as_str), Some("…"));
 
-    let row = Kept::spawn(Command::new("sh").args(["-c", "read x", "name", &"y".repeat(5000)]));
+    let row =
+        KilledOnDrop::spawn(Command::new("sh").args(["-c", "read x", "name", &"y".repeat(5000)]));
     let process = wait_for_name(&mut table, row.pid(), "sh");
     let command = process.command.value().expect("command");
     assert_eq!(command.chars().count(), 4096);
@@ -248,7 +251,7 @@ fn rank_and_job_come_from_the_environment() {
         ("LOCAL_RANK", "1"),
         ("SLURM_JOB_ID", "81234"),
     ];
-    let child = Kept::spawn(
+    let child = KilledOnDrop::spawn(
         Command::new("sleep")
             .arg("1000")
             .env_clear()
@@ -346,7 +349,7 @@ fn the_detail_shows_what_the_privacy_rule_allows() {
         ("HF_TOKEN", "abc"),
     ];
     let mut command = Command::new("sleep");
-    let child = Kept::spawn(
+    let child = KilledOnDrop::spawn(
         command
             .arg("1000")
             .env_clear()

@@ -23,7 +23,7 @@ const FACTS_FOR_YOUNG_MS: u64 = 1_000;
 /// The readings of many processes are spread over this time, so that no tick has to do them all.
 const FACTS_SPREAD_MS: u64 = 8_000;
 
-pub struct Watched {
+pub struct TrackedProcess {
     file: StatFile,
     /// The kernel's bytes: another name means an exec.
     name: Vec<u8>,
@@ -44,7 +44,7 @@ pub enum Refreshed {
     Ended,
 }
 
-impl Watched {
+impl TrackedProcess {
     pub fn open(pid: Pid, now: Mono, reading: &mut Context) -> io::Result<Self> {
         let file = StatFile::open(&reading.dir(pid).join("stat"))?;
         let stat = file.read(&mut reading.buffer)?;

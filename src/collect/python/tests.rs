@@ -58,7 +58,7 @@ fn key(pid: u32) -> ProcessKey {
 }
 
 fn read(reader: &mut PythonReader, key: ProcessKey) -> Stack {
-    reader.take(Wanted::asked(key)).expect("an answer")
+    reader.take(StackRequest::asked(key)).expect("an answer")
 }
 
 const NESTED: &str = "\
@@ -177,7 +177,7 @@ fn a_process_that_ended_and_one_that_took_its_number_give_the_reason() {
 fn what_comes_too_late_is_not_attributed() {
     let target = Target::python(NESTED);
     let mut reader = PythonReader::default();
-    let at = |since, why| Wanted {
+    let at = |since, why| StackRequest {
         process: target.key(),
         why,
         since,
@@ -269,7 +269,7 @@ fn the_target_is_never_stopped() {
     while key_is_alive(key) {
         reads += u32::from(
             reader
-                .take(Wanted::asked(key))
+                .take(StackRequest::asked(key))
                 .is_some_and(|stack| stack.is_ok()),
         );
     }

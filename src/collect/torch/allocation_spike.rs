@@ -14,7 +14,7 @@ const PAUSE: Millis = Millis(10_000);
 const PAUSE_OOM: Millis = Millis(1_000);
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rise {
+pub struct AllocationSpike {
     pub process: ProcessKey,
     pub ordinal: u32,
     /// `num_ooms` as it was told last, and now: allocations failed. Otherwise it is a maximum.
@@ -26,7 +26,7 @@ pub struct Rise {
     pub stats: PoolStats,
 }
 
-impl Rise {
+impl AllocationSpike {
     pub fn is_oom(&self) -> bool {
         self.ooms.is_some()
     }
@@ -42,7 +42,7 @@ pub struct Level {
     ooms_told: u64,
     /// The last sample before the failures that are not told yet.
     ooms_since: Option<Mono>,
-    rise: Option<Rise>,
+    rise: Option<AllocationSpike>,
 }
 
 impl Level {
@@ -67,7 +67,7 @@ impl Level {
         self.ooms_told = self.ooms_told.min(stats.num_ooms);
         let ooms = (stats.num_ooms > self.ooms_told).then_some((self.ooms_told, stats.num_ooms));
         self.ooms_since = ooms.map(|_| self.ooms_since.unwrap_or(since));
-        self.rise = (ooms.is_some() || rose).then(|| Rise {
+        self.rise = (ooms.is_some() || rose).then(|| AllocationSpike {
             process: ProcessKey::default(),
             ordinal,
             ooms,
@@ -79,13 +79,13 @@ impl Level {
         self.highest = self.highest.max(now);
     }
 
-    pub fn take_rise(&mut self, process: ProcessKey) -> Option<Rise> {
+    pub fn take_rise(&mut self, process: ProcessKey) -> Option<AllocationSpike> {
         let rise = self.rise.take()?;
-        Some(Rise { process, ..rise })
+        Some(AllocationSpike { process, ..rise })
     }
 
     /// It was told, and is not told again.
-    pub fn mark(&mut self, told: &Rise) {
+    pub fn mark(&mut self, told: &AllocationSpike) {
         self.marked = self.marked.max(told.allocated);
         if let Some((_, ooms)) = told.ooms {
             self.ooms_told = ooms;
@@ -95,13 +95,13 @@ impl Level {
 
 /// When a process was told of last.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct LastReport {
     any: Option<Mono>,
     oom: Option<Mono>,
 }
 
-impl Told {
-    pub fn tell(&mut self, rise: &Rise, now: Mono) -> bool {
+impl LastReport {
+    pub fn tell(&mut self, rise: &AllocationSpike, now: Mono) -> bool {
         // A maximum holds back no failure: memory is at its maximum right before it fails, and the program may be gone
         // in a moment.
         let (last, pause) = match rise.is_oom() {
@@ -128,8 +128,8 @@ mod tests {
         Bytes(n << 20)
     }
 
-    fn told(allocated: Bytes, ooms: Option<(u64, u64)>) -> Rise {
-        Rise {
+    fn told(allocated: Bytes, ooms: Option<(u64, u64)>) -> AllocationSpike {
+        AllocationSpike {
             process: ProcessKey::default(),
             ordinal: 0,
             ooms,
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_maximum_is_told_once_in_ten_seconds_and_never_holds_back_an_oom() {
-        let mut at = Told::default();
+        let mut at = LastReport::default();
         let answers: Vec<_> = [
             (0, false),
             (50, true),

@@ -21,14 +21,14 @@ const MAX_STREAMS: usize = 32;
 
 /// Why there is none.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Unclear {
+pub enum UnknownReason {
     /// Nodes changed or vanished on the way.
     Busy,
     TooManyStreams,
     Memory(MemoryError),
 }
 
-impl From<MemoryError> for Unclear {
+impl From<MemoryError> for UnknownReason {
     fn from(error: MemoryError) -> Self {
         match error {
             MemoryError::Unreadable { .. } => Self::Busy,
@@ -39,14 +39,14 @@ impl From<MemoryError> for Unclear {
 
 impl<M: Memory> Device<'_, M> {
     /// 0 when no block is free, which can be told without knowing what a Block looks like.
-    pub fn largest_free_block(&self, blocks: Option<&BlockLayout>) -> Result<u64, Unclear> {
+    pub fn largest_free_block(&self, blocks: Option<&BlockLayout>) -> Result<u64, UnknownReason> {
         let sets = self.free_sets()?;
         if sets.is_empty() {
             return Ok(0);
         }
         let search = Search {
             memory: self.memory,
-            blocks: blocks.ok_or(Unclear::Busy)?,
+            blocks: blocks.ok_or(UnknownReason::Busy)?,
             pools: HashSet::from(
                 [self.layout.large, self.layout.small].map(|pool| self.address + pool as u64),
             ),
@@ -55,7 +55,7 @@ impl<M: Memory> Device<'_, M> {
     }
 
     /// Those of the two pools that hold anything, in one read: the pools lie side by side.
-    fn free_sets(&self) -> Result<Vec<Set>, Unclear> {
+    fn free_sets(&self) -> Result<Vec<Set>, UnknownReason> {
         let first = self.address + self.layout.large as u64;
         let second = self.layout.small - self.layout.large;
         let bytes = exact(
@@ -64,7 +64,7 @@ impl<M: Memory> Device<'_, M> {
             second + Set::SIZE,
             "the pools' free blocks",
         )?;
-        let parse = |offset| Set::parse(View(&bytes), first, offset).ok_or(Unclear::Busy);
+        let parse = |offset| Set::parse(View(&bytes), first, offset).ok_or(UnknownReason::Busy);
         let sets = [parse(0)?, parse(second)?];
         Ok(sets.into_iter().filter(|set| set.count > 0).collect())
     }
@@ -77,14 +77,14 @@ struct Search<'a, M> {
 }
 
 impl<M: Memory> Search<'_, M> {
-    fn largest(&self, sets: &[Set]) -> Result<u64, Unclear> {
+    fn largest(&self, sets: &[Set]) -> Result<u64, UnknownReason> {
         let ends: Vec<u64> = sets
             .iter()
             .flat_map(|set| [set.leftmost, set.rightmost])
             .collect();
         let ends = self.free_blocks(&ends)?;
         if ends.len() != 2 * sets.len() {
-            return Err(Unclear::Busy);
+            return Err(UnknownReason::Busy);
         }
         let mut largest = 0;
         for (set, ends) in sets.iter().zip(ends.chunks_exact(2)) {
@@ -95,7 +95,7 @@ impl<M: Memory> Search<'_, M> {
     }
 
     /// From the last stream's largest block down to the first stream's.
-    fn largest_of(&self, set: &Set, first_stream: u64, last: Block) -> Result<u64, Unclear> {
+    fn largest_of(&self, set: &Set, first_stream: u64, last: Block) -> Result<u64, UnknownReason> {
         let mut largest = last.size;
         let mut stream = last.stream;
         for _ in 0..MAX_STREAMS {
@@ -106,11 +106,11 @@ impl<M: Memory> Search<'_, M> {
             largest = largest.max(below.size);
             stream = below.stream;
         }
-        Err(Unclear::TooManyStreams)
+        Err(UnknownReason::TooManyStreams)
     }
 
     /// The largest block of the stream before `stream`.
-    fn last_below(&self, root: u64, stream: u64) -> Result<Block, Unclear> {
+    fn last_below(&self, root: u64, stream: u64) -> Result<Block, UnknownReason> {
         let mut best = None;
         let mut at = root;
         for _ in 0..MAX_STEPS {
@@ -119,7 +119,7 @@ impl<M: Memory> Search<'_, M> {
             }
             let found = self.free_blocks(&[at])?;
             let [(node, block)] = found[..] else {
-                return Err(Unclear::Busy);
+                return Err(UnknownReason::Busy);
             };
             if block.stream < stream {
                 best = Some(block);
@@ -128,7 +128,7 @@ impl<M: Memory> Search<'_, M> {
                 at = node.left;
             }
         }
-        best.ok_or(Unclear::Busy)
+        best.ok_or(UnknownReason::Busy)
     }
 
     /// The nodes and their blocks; fewer when one is not what it should be.

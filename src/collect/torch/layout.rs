@@ -81,7 +81,7 @@ pub struct Layout {
 
 /// What a candidate turned out to be.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LayoutMatch {
     Device(Layout),
     /// The statistics of an allocator in use, in a struct of another shape.
     Unknown,
@@ -96,26 +96,30 @@ impl Layout {
         memory: &impl Memory,
         address: u64,
         machine: u16,
-    ) -> Result<Found, MemoryError> {
+    ) -> Result<LayoutMatch, MemoryError> {
         if !is_pointer(address) {
-            return Ok(Found::No);
+            return Ok(LayoutMatch::No);
         }
         let bytes = up_to(memory, address, DEVICE)?;
         let view = View(&bytes);
         let stats = mutex_size(machine);
         if bytes.len() < MIN_MAPPED {
-            return Ok(Found::No);
+            return Ok(LayoutMatch::No);
         }
         let is_held = view.int(0) != Some(0) && view.int(MUTEX_KIND) == Some(RECURSIVE);
-        let otherwise = if is_held { Found::Busy } else { Found::No };
+        let otherwise = if is_held {
+            LayoutMatch::Busy
+        } else {
+            LayoutMatch::No
+        };
         if !(0..HOLE_AFTER).all(|k| is_array(view, stats + ARRAY * k)) {
             return Ok(otherwise);
         }
         let layout = Self::after_stats(memory, address, view, stats)?;
         let reserved = StatArray::parse(view, stats + 5 * ARRAY).unwrap_or_default();
         Ok(match layout {
-            Some(layout) => Found::Device(layout),
-            None if reserved.all.current > 0 => Found::Unknown,
+            Some(layout) => LayoutMatch::Device(layout),
+            None if reserved.all.current > 0 => LayoutMatch::Unknown,
             None => otherwise,
         })
     }

@@ -11,7 +11,7 @@
 //! are searched where the symbol leads nowhere.
 
 use super::failure::Failure;
-use super::layout::{Found, Layout};
+use super::layout::{Layout, LayoutMatch};
 use crate::collect::memory::elf::Image;
 use crate::collect::memory::maps::{Mapping, images};
 use crate::collect::memory::view::View;
@@ -205,10 +205,10 @@ impl<M: Memory> Search<'_, M> {
         let mut layouts = Vec::new();
         for &device in &devices {
             match Layout::calibrate(self.memory, device, self.machine)? {
-                Found::Device(layout) => layouts.push(layout),
-                Found::Unknown => self.is_unknown = true,
-                Found::Busy => self.is_busy = true,
-                Found::No => {}
+                LayoutMatch::Device(layout) => layouts.push(layout),
+                LayoutMatch::Unknown => self.is_unknown = true,
+                LayoutMatch::Busy => self.is_busy = true,
+                LayoutMatch::No => {}
             }
             // The first decides whether this is the list at all.
             if layouts.is_empty() {

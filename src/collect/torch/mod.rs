@@ -33,7 +33,7 @@ pub use self::failure::Failure;
 pub use self::stats::{DeviceStats, Stat, StatArray};
 
 use self::block::BlockLayout;
-use self::largest::Unclear;
+use self::largest::UnknownReason;
 use self::layout::Layout;
 use self::locate::{Located, locate};
 use self::walk::Device;
@@ -333,14 +333,14 @@ impl<M: Memory> Attached<M> {
             };
             match device.largest_free_block(blocks.as_ref()) {
                 Ok(largest) => return Bytes(largest).into(),
-                Err(Unclear::Busy) => {}
-                Err(Unclear::TooManyStreams) => {
+                Err(UnknownReason::Busy) => {}
+                Err(UnknownReason::TooManyStreams) => {
                     return Reading::missing(
                         Reason::NotRead,
                         "free on too many streams to look at each on every tick: the map has it",
                     );
                 }
-                Err(Unclear::Memory(error)) => {
+                Err(UnknownReason::Memory(error)) => {
                     return Reading::Missing(Failure::from(error).missing());
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::allocation_spike::{Level, Rise, Told};
+use super::allocation_spike::{AllocationSpike, LastReport, Level};
 use super::retry::Waiting;
 use super::{Attached, DeviceStats, Failure};
 use crate::collect::clock::now_mono;
@@ -38,14 +38,14 @@ impl Tick {
     }
 }
 
-pub struct Watched {
+pub struct SampledProcess {
     key: ProcessKey,
     state: State,
     /// Kept open while it is waited for.
     statm: Option<StatmFile>,
     pools: Vec<Sampling>,
     /// What was told of rises.
-    told: Told,
+    told: LastReport,
 }
 
 enum State {
@@ -63,14 +63,14 @@ struct Sampling {
     is_handed_out: bool,
 }
 
-impl Watched {
+impl SampledProcess {
     pub fn new(key: ProcessKey) -> Self {
         Self {
             key,
             state: State::New,
             statm: None,
             pools: Vec::new(),
-            told: Told::default(),
+            told: LastReport::default(),
         }
     }
 
@@ -190,7 +190,7 @@ impl Watched {
     }
 
     /// What rose in the sample of this moment, if it is worth telling: of several devices, the worst.
-    pub fn rise(&mut self, now: Mono) -> Option<Rise> {
+    pub fn rise(&mut self, now: Mono) -> Option<AllocationSpike> {
         let rises = self.pools.iter_mut().filter_map(|sampling| {
             let is_new = sampling.pool.at == now;
             sampling.level.take_rise(self.key).filter(|_| is_new)

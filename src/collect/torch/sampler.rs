@@ -19,8 +19,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::Failure;
-use super::allocation_spike::Rise;
-use super::sampled_process::{Tick, Watched};
+use super::allocation_spike::AllocationSpike;
+use super::sampled_process::{SampledProcess, Tick};
 use crate::collect::clock::now_mono;
 use crate::model::pool::{PoolMap, Pools};
 use crate::model::process::ProcessKey;
@@ -31,9 +31,9 @@ pub const PERIOD: Duration = Duration::from_millis(50);
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Told on the sampler's thread, which waits for it.
-type Alert = Box<dyn Fn(Rise) + Send>;
+type Alert = Box<dyn Fn(AllocationSpike) + Send>;
 
-enum Order {
+enum SamplerCommand {
     Alert(Alert),
     SuspectCopies,
     Watch(Vec<ProcessKey>),
@@ -44,7 +44,7 @@ enum Order {
 /// A handle on the thread, which ends when the handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Sampler {
-    orders: Sender<Order>,
+    orders: Sender<SamplerCommand>,
 }
 
 impl Sampler {
@@ -68,24 +68,24 @@ impl Sampler {
     /// The processes to watch from now on: only such as the driver lists as users of a GPU, unless copies are suspected.
     /// A forked worker carries a stale copy of its parent's allocator, which reads as valid.
     pub fn watch(&self, processes: Vec<ProcessKey>) {
-        let _ = self.orders.send(Order::Watch(processes));
+        let _ = self.orders.send(SamplerCommand::Watch(processes));
     }
 
     /// From now on nobody vouches for the processes, as in a container: each is compared with its parent first, and a
     /// forked copy is not read.
     pub fn suspect_copies(&self) {
-        let _ = self.orders.send(Order::SuspectCopies);
+        let _ = self.orders.send(SamplerCommand::SuspectCopies);
     }
 
     /// Whom to tell that something rose that is worth a look at the program; `alert` should only pass it on.
-    pub fn alert(&self, alert: impl Fn(Rise) + Send + 'static) {
-        let _ = self.orders.send(Order::Alert(Box::new(alert)));
+    pub fn alert(&self, alert: impl Fn(AllocationSpike) + Send + 'static) {
+        let _ = self.orders.send(SamplerCommand::Alert(Box::new(alert)));
     }
 
     /// What was sampled since this was asked before. `answer` is called on the sampler's thread and should only
     /// pass the value on.
     pub fn pools(&self, answer: impl FnOnce(Pools) + Send + 'static) {
-        let _ = self.orders.send(Order::Pools(Box::new(answer)));
+        let _ = self.orders.send(SamplerCommand::Pools(Box::new(answer)));
     }
 
     /// Every segment and block of one pool, now.
@@ -95,7 +95,7 @@ impl Sampler {
         ordinal: u32,
         answer: impl FnOnce(Result<PoolMap, Missing>) + Send + 'static,
     ) {
-        let order = Order::Map(process, ordinal, Box::new(answer));
+        let order = SamplerCommand::Map(process, ordinal, Box::new(answer));
         let _ = self.orders.send(order);
     }
 }
@@ -103,13 +103,13 @@ impl Sampler {
 struct SamplerThread {
     proc_root: PathBuf,
     period: Duration,
-    watched: BTreeMap<ProcessKey, Watched>,
+    watched: BTreeMap<ProcessKey, SampledProcess>,
     alert: Option<Alert>,
     suspects_copies: bool,
 }
 
 impl SamplerThread {
-    fn run(mut self, inbox: &Receiver<Order>) {
+    fn run(mut self, inbox: &Receiver<SamplerCommand>) {
         let start = Instant::now();
         let mut due: Option<Instant> = None;
         loop {
@@ -134,7 +134,11 @@ impl SamplerThread {
 
     /// The first multiple of the period at which any process has something to do.
     fn due(&self, start: Instant) -> Option<Instant> {
-        let wake = self.watched.values().filter_map(Watched::wake).min()?;
+        let wake = self
+            .watched
+            .values()
+            .filter_map(SampledProcess::wake)
+            .min()?;
         let pause = Duration::from_millis(wake.since(now_mono()).0);
         Some(self.after(start, Instant::now() + pause))
     }
@@ -156,20 +160,22 @@ impl SamplerThread {
         }
     }
 
-    fn serve(&mut self, order: Order) {
+    fn serve(&mut self, order: SamplerCommand) {
         match order {
-            Order::Alert(alert) => self.alert = Some(alert),
-            Order::SuspectCopies => self.suspects_copies = true,
-            Order::Watch(processes) => self.watch(&processes),
-            Order::Pools(answer) => answer(self.pools()),
-            Order::Map(process, ordinal, answer) => answer(self.map(process, ordinal)),
+            SamplerCommand::Alert(alert) => self.alert = Some(alert),
+            SamplerCommand::SuspectCopies => self.suspects_copies = true,
+            SamplerCommand::Watch(processes) => self.watch(&processes),
+            SamplerCommand::Pools(answer) => answer(self.pools()),
+            SamplerCommand::Map(process, ordinal, answer) => answer(self.map(process, ordinal)),
         }
     }
 
     fn watch(&mut self, processes: &[ProcessKey]) {
         self.watched.retain(|key, _| processes.contains(key));
         for &key in processes {
-            self.watched.entry(key).or_insert_with(|| Watched::new(key));
+            self.watched
+                .entry(key)
+                .or_insert_with(|| SampledProcess::new(key));
         }
     }
 

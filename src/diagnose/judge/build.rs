@@ -1,9 +1,9 @@
 //! One sighting as an incident, filled in from its card.
 
 use super::{Item, Judge, causes};
-use crate::diagnose::card::{Card, FixRule, Need};
+use crate::diagnose::card::{Card, CheckHint, FixRule};
 use crate::diagnose::evidence::{self, Case, Finding};
-use crate::diagnose::fields::{self, Found};
+use crate::diagnose::fields::{self, FieldMap};
 use crate::diagnose::tables::base_name;
 use crate::diagnose::template;
 use crate::diagnose::traceback::{Frame, Traceback};
@@ -63,8 +63,8 @@ pub(super) fn incident(
 }
 
 /// What is not known yet.
-fn needs(card: &Card, case: &Case<'_>, found: &Found) -> Vec<String> {
-    let is_open = |need: &&Need| {
+fn needs(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<String> {
+    let is_open = |need: &&CheckHint| {
         let finding = need
             .unless()
             .and_then(|name| evidence::judge(name, card, case));
@@ -82,7 +82,7 @@ pub(super) fn complete<'i>(
     cause: &Item<'i>,
     others: impl Iterator<Item = &'i Item<'i>>,
 ) {
-    let mut found = Found::new();
+    let mut found = FieldMap::new();
     for other in
         others.filter(|other| other.sighting.card == cause.sighting.card && other.log == cause.log)
     {
@@ -112,7 +112,7 @@ pub(super) fn complete<'i>(
 }
 
 /// A card with its sentences filled in.
-fn filled(card: &Card, found: &Found, causes: Vec<Cause>, script: Option<&str>) -> Incident {
+fn filled(card: &Card, found: &FieldMap, causes: Vec<Cause>, script: Option<&str>) -> Incident {
     let known = |texts: &[String]| {
         texts
             .iter()
@@ -148,7 +148,7 @@ fn filled(card: &Card, found: &Found, causes: Vec<Cause>, script: Option<&str>) 
 }
 
 /// What to change: for likely causes first, nothing for what is ruled out.
-fn fixes(card: &Card, causes: &[Cause], found: &Found, script: Option<&str>) -> Vec<Fix> {
+fn fixes(card: &Card, causes: &[Cause], found: &FieldMap, script: Option<&str>) -> Vec<Fix> {
     let verdict = |fix: &FixRule| {
         let cause = fix.r#for.as_ref()?;
         causes.iter().find(|c| c.id == *cause).map(|c| c.verdict)
@@ -193,7 +193,7 @@ pub(super) fn program(
     let Some(card) = judge.catalogue.card("program-exception") else {
         return failure;
     };
-    let mut found = Found::new();
+    let mut found = FieldMap::new();
     found.insert("exception".into(), traceback.exception.clone().into());
     found.insert(
         "message".into(),

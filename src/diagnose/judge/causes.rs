@@ -1,14 +1,14 @@
 //! The causes of a card, each with what speaks for it and against it in this case.
 
-use crate::diagnose::card::{Card, CauseRule, Prior, Seen};
+use crate::diagnose::card::{Card, CauseRule, Prior, TextClue};
 use crate::diagnose::evidence::{self, Case, Finding};
-use crate::diagnose::fields::Found;
+use crate::diagnose::fields::FieldMap;
 use crate::diagnose::signature::Pattern;
 use crate::diagnose::template;
 use crate::model::incident::{Cause, Verdict};
 
 /// The causes of `card`, the likeliest first and in the card's order among equals.
-pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &Found) -> Vec<Cause> {
+pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &FieldMap) -> Vec<Cause> {
     let mut causes: Vec<Cause> = card
         .causes
         .iter()
@@ -25,7 +25,7 @@ pub(super) fn weighed(card: &Card, case: &Case<'_>, found: &Found) -> Vec<Cause>
     causes
 }
 
-fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &Found) -> Cause {
+fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &FieldMap) -> Cause {
     let mut speaks_for = said(&rule.seen, case, found);
     let mut hints = Vec::new();
     let mut speaks_against = said(&rule.denied, case, found);
@@ -75,8 +75,8 @@ fn weigh(rule: &CauseRule, card: &Card, case: &Case<'_>, found: &Found) -> Cause
 }
 
 /// The sentences whose text is there; what the expression names fills them.
-fn said(seen: &[Seen], case: &Case<'_>, found: &Found) -> Vec<String> {
-    let says = |one: &Seen| {
+fn said(seen: &[TextClue], case: &Case<'_>, found: &FieldMap) -> Vec<String> {
+    let says = |one: &TextClue| {
         let mut all = Pattern::new(&one.r#match).groups(case.context)?;
         for (name, value) in found {
             all.entry(name).or_insert_with(|| value.clone());

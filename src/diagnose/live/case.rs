@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::figures::Figures;
 use super::group::Group;
-use super::process_info::Known;
+use super::process_info::ProcessInfo;
 use super::unmatched_xid::{STRAY, is_of_programs};
 use super::{AGAIN, CaseKey, OTHER_RANKS, Revision, TOGETHER};
 use super::{free_blocks, scene};
 use crate::diagnose::catalogue::Catalogue;
 use crate::diagnose::evidence::Measured;
-use crate::diagnose::fields::Found;
-use crate::diagnose::hook_report::{Heard, NAME, name_source};
+use crate::diagnose::fields::FieldMap;
+use crate::diagnose::hook_report::{HookReport, NAME, name_source};
 use crate::diagnose::judge;
 use crate::diagnose::log::{LogFindings, LogReader, Sighting};
 use crate::diagnose::predicted_fixes::foretell;
@@ -62,7 +62,7 @@ pub struct Case {
 /// What is known of the processes.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
-    known: &'a HashMap<ProcessKey, Known>,
+    known: &'a HashMap<ProcessKey, ProcessInfo>,
     places: &'a HashMap<ProcessKey, u32>,
 }
 
@@ -72,7 +72,7 @@ impl Facts<'_> {
     }
 
     /// A program's GPU 0 may be any GPU of the host; the one that is meant there counts.
-    fn place(self, key: ProcessKey, found: &mut Found) {
+    fn place(self, key: ProcessKey, found: &mut FieldMap) {
         if let Some(index) = self.places.get(&key) {
             found.insert("gpu_index".into(), (*index).into());
         }
@@ -90,7 +90,7 @@ struct Member {
     /// A library was looking for an algorithm when memory ran out.
     is_search: bool,
     /// What the hook measured inside at the last failed allocation.
-    heard: Option<Heard>,
+    heard: Option<HookReport>,
     /// What its allocation trace says of other settings.
     replayed: Option<Replayed>,
     /// The exception that the hook heard nobody catch, with its traceback.
@@ -345,7 +345,7 @@ impl Case {
     pub fn judge(
         &self,
         catalogue: &Catalogue,
-        known: &HashMap<ProcessKey, Known>,
+        known: &HashMap<ProcessKey, ProcessInfo>,
         places: &HashMap<ProcessKey, u32>,
         gpus: &[Gpu],
         now: Mono,
@@ -576,7 +576,7 @@ impl Member {
         let Some(oom) = event.oom.as_deref() else {
             return;
         };
-        let heard = Heard::of(event, oom);
+        let heard = HookReport::of(event, oom);
         let measured = &mut self.measured;
         measured.steps = heard.measured.steps.or(measured.steps);
         if heard.measured.largest_hole.is_some() {
@@ -602,7 +602,7 @@ impl Member {
     }
 
     /// The figures of a failed allocation of which no log tells.
-    fn found(&self, key: ProcessKey) -> Option<(Found, u64)> {
+    fn found(&self, key: ProcessKey) -> Option<(FieldMap, u64)> {
         let (figures, count) = self.ooms.as_ref()?;
         let mut found = figures.found(key);
         if let Some(heard) = &self.heard {

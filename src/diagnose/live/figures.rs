@@ -6,7 +6,7 @@
 //! outside, only that it was more than what would have been there: the driver's free memory, and the largest free
 //! block of the cache.
 
-use crate::diagnose::fields::Found;
+use crate::diagnose::fields::FieldMap;
 use crate::model::event::{GpuAtOom, HookGauge, HookOom, OomsRose};
 use crate::model::gpu::{Gpu, GpuProcess, Memory};
 use crate::model::pool::Pool;
@@ -117,8 +117,8 @@ impl Figures {
     }
 
     /// By the names that a text's figures have.
-    pub fn found(&self, process: ProcessKey) -> Found {
-        let mut found = Found::new();
+    pub fn found(&self, process: ProcessKey) -> FieldMap {
+        let mut found = FieldMap::new();
         let mut put = |name: &str, value: Option<Bytes>| {
             if let Some(value) = value {
                 found.insert(name.into(), value.0.into());

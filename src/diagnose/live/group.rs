@@ -1,6 +1,6 @@
 //! Which processes fail together: the ranks of one job, else each by itself.
 
-use super::process_info::Known;
+use super::process_info::ProcessInfo;
 use crate::model::event::Event;
 use crate::model::process::ProcessKey;
 use crate::model::units::{GpuUuid, Pid};
@@ -19,7 +19,7 @@ pub enum Group {
 
 impl Group {
     /// Of `event`; `process` are the facts of its process, as far as they are known.
-    pub fn of(event: &Event, process: Option<&Known>) -> Self {
+    pub fn of(event: &Event, process: Option<&ProcessInfo>) -> Self {
         let is_rank = process.is_some_and(|known| known.rank.is_some());
         if let Some(process) = process.filter(|_| is_rank) {
             if let Some(job) = &process.job {

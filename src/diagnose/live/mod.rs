@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use self::case::Case;
 use self::group::Group;
-use self::process_info::Known;
+use self::process_info::ProcessInfo;
 use self::recent_history::Tracks;
 use super::catalogue::Catalogue;
 use crate::model::event::{Event, GpuAtOom, Observation};
@@ -89,7 +89,7 @@ pub struct Observer {
     hello: Arc<Hello>,
     tracks: Tracks,
     /// Processes as they were last seen, also after their end.
-    known: HashMap<ProcessKey, Known>,
+    known: HashMap<ProcessKey, ProcessInfo>,
     /// The index of the GPU of a process that the driver lists on one only.
     places: HashMap<ProcessKey, u32>,
     cases: Vec<Case>,
@@ -117,9 +117,9 @@ impl Observer {
         self.now = frame.mono;
         self.tracks.push(frame, self.hello.ticks_per_second);
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
-            let is_still = |known: &Known| known.is_still(process);
+            let is_still = |known: &ProcessInfo| known.is_still(process);
             if !self.known.get(&process.key).is_some_and(is_still) {
-                self.known.insert(process.key, Known::of(process));
+                self.known.insert(process.key, ProcessInfo::of(process));
             }
         }
         self.place(frame);
@@ -219,7 +219,9 @@ impl Observer {
             }
             Observation::Exit(exit) => {
                 if let (Some(key), Some(last)) = (event.process, &exit.last) {
-                    self.known.entry(key).or_insert_with(|| Known::of(last));
+                    self.known
+                        .entry(key)
+                        .or_insert_with(|| ProcessInfo::of(last));
                 }
                 self.case_that_ended(event)
             }

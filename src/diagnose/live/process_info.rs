@@ -5,7 +5,7 @@ use crate::model::reading::Reading;
 use crate::model::units::Pid;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct ProcessInfo {
     pub command: Option<String>,
     pub rank: Option<u32>,
     /// The batch system's id.
@@ -16,7 +16,7 @@ pub struct Known {
     pub run: Option<ProcessKey>,
 }
 
-impl Known {
+impl ProcessInfo {
     pub fn of(process: &Process) -> Self {
         Self {
             command: process.command.value().cloned(),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::figures::Figures;
-use crate::allocator::warnings::{Sample, Watch, before};
+use crate::allocator::warnings::{PoolSamples, Sample, before};
 use crate::diagnose::evidence::Measured;
 use crate::model::event::{Event, Observation, OomsRose};
 use crate::model::frame::Frame;
@@ -27,14 +27,14 @@ type Held = (Mono, Vec<(Pid, Bytes)>);
 
 #[derive(Debug, Default)]
 pub struct Tracks {
-    pools: HashMap<(ProcessKey, u32), Watch>,
-    processes: HashMap<ProcessKey, Seen>,
+    pools: HashMap<(ProcessKey, u32), PoolSamples>,
+    processes: HashMap<ProcessKey, PoolTrack>,
     held: HashMap<GpuUuid, VecDeque<Held>>,
     newest: Arc<Frame>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct PoolTrack {
     last: Mono,
     /// It was new when it was seen first.
     from_its_start: bool,
@@ -53,7 +53,7 @@ impl Tracks {
         for process in frame.processes.iter().flat_map(|p| &*p.list) {
             let started = process.key.start.0.saturating_mul(1_000).checked_div(ticks);
             let age = started.map(|started| frame.mono.since(Mono(started)));
-            let entry = self.processes.entry(process.key).or_insert(Seen {
+            let entry = self.processes.entry(process.key).or_insert(PoolTrack {
                 last: frame.mono,
                 from_its_start: age.is_some_and(|age| age < FROM_THE_START),
             });
@@ -87,7 +87,7 @@ impl Tracks {
 
     fn forget_the_old(&mut self) {
         let now = self.newest.mono;
-        let is_new = |watch: &Watch| watch.last_at().is_some_and(|at| now.since(at) < KEPT);
+        let is_new = |watch: &PoolSamples| watch.last_at().is_some_and(|at| now.since(at) < KEPT);
         self.pools.retain(|_, watch| is_new(watch));
         self.processes.retain(|_, seen| now.since(seen.last) < KEPT);
         self.held
@@ -150,7 +150,7 @@ impl Tracks {
         process: ProcessKey,
         rose: Option<&OomsRose>,
     ) -> Measured {
-        let samples = self.pools.get(&key).map(Watch::samples);
+        let samples = self.pools.get(&key).map(PoolSamples::samples);
         let Some(samples) = samples.filter(|s| !s.is_empty()) else {
             return Measured::default();
         };

@@ -16,7 +16,7 @@ use crate::model::pool::{
 };
 use crate::model::process::{Parent, Process, ProcessKey};
 use crate::model::reading::{Reading, Reason};
-use crate::model::replay_result::{Fate, Replayed, Tried};
+use crate::model::replay_result::{Fate, Replayed, SettingResult};
 use crate::model::stack::{PythonStack, StackFrame, StackThread, StackWhy};
 use crate::model::units::{Bytes, GpuUuid, Mono, Pid, StartTicks, UnixMillis};
 
@@ -37,7 +37,7 @@ fn key(pid: u32) -> ProcessKey {
 }
 
 /// One process with one pool on one card of 24 GiB, second by second.
-struct Stage {
+struct SimulatedRun {
     observer: Observer,
     now: u64,
     pids: Vec<u32>,
@@ -51,7 +51,7 @@ struct Stage {
     set: i64,
 }
 
-impl Stage {
+impl SimulatedRun {
     fn new() -> Self {
         let mut observer = Observer::default();
         observer.hello(Arc::new(Hello {
@@ -252,7 +252,7 @@ impl Stage {
 fn message(wanted: &str, free: &str, idle: &str) -> String {
     format!(
         "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    loss.backward()\n\
-         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted}. GPU 0 has a total capacity of \
+         torch.OutOfMemoryError: CUDA out of memory. SettingResult to allocate {wanted}. GPU 0 has a total capacity of \
          24.00 GiB of which {free} is free. Process 418 has 22.60 GiB memory in use. Of the allocated memory \
          14.10 GiB is allocated by PyTorch, and {idle} is reserved by PyTorch but unallocated.\n"
     )
@@ -260,7 +260,7 @@ fn message(wanted: &str, free: &str, idle: &str) -> String {
 
 #[test]
 fn an_oom_without_any_text_is_told_at_once_and_settles_as_caught() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(60, |_| (18.0, 22.0, 22.5));
     let told = stage.oom(418, 1);
     assert_eq!(told.len(), 1);
@@ -278,7 +278,7 @@ fn an_oom_without_any_text_is_told_at_once_and_settles_as_caught() {
 
 #[test]
 fn one_that_the_program_swallowed_is_caught_though_it_ended_soon_after() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(30);
     stage.oom(418, 1);
     let ended = Exit {
@@ -293,7 +293,7 @@ fn one_that_the_program_swallowed_is_caught_though_it_ended_soon_after() {
 
 #[test]
 fn one_that_ends_the_process_is_fatal_and_the_same_incident() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(60);
     stage.oom(418, 1);
     stage.ends(418);
@@ -303,7 +303,7 @@ fn one_that_ends_the_process_is_fatal_and_the_same_incident() {
 
 #[test]
 fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(60, |_| (13.0, 14.1, 22.1));
     stage.oom(418, 1);
     stage.says(418, &message("2.00 GiB", "1.06 GiB", "8.02 GiB"));
@@ -327,7 +327,7 @@ fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
 
 #[test]
 fn fragmentation_is_told_by_measurement_alone() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(60, |_| (11.0, 12.0, 22.9));
     let told = stage.oom(418, 1);
     assert_eq!(told[0].incident.id, "oom-fragmentation");
@@ -347,7 +347,7 @@ fn the_blocks_of_the_moment_are_evidence_and_those_of_a_later_one_are_not() {
         ..Segment::default()
     };
     let told = |live: f64| {
-        let mut stage = Stage::new();
+        let mut stage = SimulatedRun::new();
         stage.run(60, |_| (13.0, 14.1, 22.1));
         stage.oom(418, 1);
         stage.says(418, &message("2.50 GiB", "1.06 GiB", "8.00 GiB"));
@@ -390,7 +390,7 @@ fn the_blocks_of_the_moment_are_evidence_and_those_of_a_later_one_are_not() {
 
 #[test]
 fn a_leak_is_told_by_measurement_alone_also_after_a_minute() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(70, |second| {
         let kept = 4.0 + second * 0.2;
         (kept, kept + 3.0, kept + 4.0)
@@ -401,7 +401,7 @@ fn a_leak_is_told_by_measurement_alone_also_after_a_minute() {
 
 #[test]
 fn a_leak_is_told_where_its_steps_are_too_short_to_be_seen() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(110, |second| {
         let kept = 1.0 + second * 0.18;
         // The first step was slow: it was seen to end.
@@ -419,7 +419,7 @@ fn a_leak_is_told_where_its_steps_are_too_short_to_be_seen() {
 
 #[test]
 fn one_request_that_is_larger_than_all_before_is_a_step_too_large() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     // None of it was ever allocated, so no peak has it.
     stage.run(60, |_| (12.0, 14.1, 22.1));
     stage.oom(418, 1);
@@ -434,7 +434,7 @@ fn one_request_that_is_larger_than_all_before_is_a_step_too_large() {
     let says = "with what it wanted it was at 1.64 times the greatest peak before";
     assert!(first.r#for.iter().any(|said| said == says), "{first:?}");
     // Where the steps before were as large, it is not.
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(60, |_| (12.0, 22.0, 22.1));
     stage.oom(418, 1);
     stage.says(418, &message("9.00 GiB", "1.06 GiB", "8.02 GiB"));
@@ -443,7 +443,7 @@ fn one_request_that_is_larger_than_all_before_is_a_step_too_large() {
 
 #[test]
 fn loading_that_fills_the_card_is_no_leak_and_no_spike() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(110, |second| {
         let kept = 1.0 + second * 0.18;
         (kept, kept + 0.18, kept + 1.0)
@@ -458,7 +458,7 @@ fn loading_that_fills_the_card_is_no_leak_and_no_spike() {
 
 #[test]
 fn another_process_is_told_by_measurement_alone() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.others = gib(15.0);
     stage.run(60, |_| (5.0, 7.5, 8.0));
     let told = stage.oom(418, 1);
@@ -468,7 +468,7 @@ fn another_process_is_told_by_measurement_alone() {
 
 #[test]
 fn another_process_that_took_it_since_the_last_frame_is_seen() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(60, |_| (5.0, 7.5, 8.0));
     stage.oom(418, 1);
     assert_eq!(stage.last().incident.id, "oom-capacity");
@@ -495,7 +495,7 @@ fn another_process_that_took_it_since_the_last_frame_is_seen() {
 
 #[test]
 fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(20, |second| (second, second, second + 0.2));
     stage.pool = (22.5, 23.0, 23.2);
     stage.oom(418, 1);
@@ -523,7 +523,7 @@ fn the_optimizers_first_step_is_told_by_stack_and_by_what_was_never_given_back()
 
 #[test]
 fn an_algorithm_that_did_not_fit_while_a_library_looked_for_one_is_a_note() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(60);
     stage.oom(418, 1);
     let conv = [("/site-packages/torch/nn/modules/conv.py", "_conv_forward")];
@@ -534,7 +534,7 @@ fn an_algorithm_that_did_not_fit_while_a_library_looked_for_one_is_a_note() {
 
 #[test]
 fn the_same_oom_caught_at_every_step_is_counted() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(60);
     for oom in 1..=5 {
         stage.oom(418, oom);
@@ -546,7 +546,7 @@ fn the_same_oom_caught_at_every_step_is_counted() {
 
 #[test]
 fn the_ranks_of_one_launcher_are_one_incident_and_the_first_is_named() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.pids = vec![418, 419, 420, 421];
     stage.launcher = Some(400);
     stage.train(60);
@@ -572,7 +572,7 @@ fn the_ranks_of_one_launcher_are_one_incident_and_the_first_is_named() {
 
 #[test]
 fn two_processes_without_a_launcher_are_two_incidents() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.pids = vec![418, 419];
     stage.train(60);
     stage.oom(418, 1);
@@ -582,7 +582,7 @@ fn two_processes_without_a_launcher_are_two_incidents() {
 
 #[test]
 fn healthy_training_and_ends_that_nobody_explains_are_silent() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(300);
     stage.ends(418);
     stage.says(419, "epoch 3 done, loss 0.12\n");
@@ -592,13 +592,13 @@ fn healthy_training_and_ends_that_nobody_explains_are_silent() {
 
 #[test]
 fn what_a_process_writes_is_about_itself() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(60);
     stage.says(
         418,
         &format!(
             "(Worker pid=9999) {}",
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of \
+            "torch.OutOfMemoryError: CUDA out of memory. SettingResult to allocate 2.00 GiB. GPU 0 has a total capacity of \
              24.00 GiB of which 1.06 GiB is free.\n"
         ),
     );
@@ -609,7 +609,7 @@ fn what_a_process_writes_is_about_itself() {
 
 #[test]
 fn an_xid_is_explained_by_its_number_and_told_once_when_the_kernels_words_come() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(10);
     let xid = |text| {
         Observation::Xid(Xid {
@@ -644,7 +644,7 @@ const OWN_LINE: &str = "pid=418, name=python3, Graphics Exception: channel 0x000
 
 #[test]
 fn an_xids_line_without_a_process_is_of_whom_the_next_line_names() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(10);
     assert_eq!(stage.event(None, kernel_line(STRAY_LINE)), []);
     stage.event(Some(418), kernel_line(OWN_LINE));
@@ -659,7 +659,7 @@ fn an_xids_line_without_a_process_is_of_whom_the_next_line_names() {
 fn an_xids_line_without_a_process_is_of_whose_kernel_went_wrong_there() {
     let fault = "torch.AcceleratorError: CUDA error: misaligned address\n";
     for is_first in [true, false] {
-        let mut stage = Stage::new();
+        let mut stage = SimulatedRun::new();
         stage.train(10);
         if is_first {
             stage.event(None, kernel_line(STRAY_LINE));
@@ -676,7 +676,7 @@ fn an_xids_line_without_a_process_is_of_whose_kernel_went_wrong_there() {
 
 #[test]
 fn an_xid_that_nobody_claims_is_told_of_its_gpu() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.train(10);
     stage.event(None, kernel_line(STRAY_LINE));
     stage.train(1);
@@ -712,7 +712,7 @@ fn map_of(pid: u32, at: u64, blocks: u64) -> FailureMap {
 
 #[test]
 fn the_scene_is_of_the_moment_and_nothing_later_or_older_stands_in_it() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.others = gib(2.0);
     stage.train(60);
     // Of a moment at which nothing had failed.
@@ -759,7 +759,7 @@ fn the_scene_is_of_the_moment_and_nothing_later_or_older_stands_in_it() {
 
 #[test]
 fn a_scene_is_bounded_whatever_is_on_the_gpu() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.pids = (418..918).collect();
     stage.train(5);
     stage.oom(900, 1);
@@ -779,7 +779,7 @@ fn a_scene_is_bounded_whatever_is_on_the_gpu() {
 #[test]
 fn a_wall_clock_that_is_set_changes_no_verdict_no_key_and_no_age() {
     let told = |steps: [i64; 3]| {
-        let mut stage = Stage::new();
+        let mut stage = SimulatedRun::new();
         stage.set = steps[0];
         stage.run(60, |at| (6.0 + at / 8.0, 14.0 + at / 8.0, 22.5));
         stage.train(3);
@@ -809,7 +809,7 @@ fn a_wall_clock_that_is_set_changes_no_verdict_no_key_and_no_age() {
 
 #[test]
 fn a_thousand_ends_at_once_are_told_apart_and_what_is_kept_stays_bounded() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.pids = (1_000..2_000).collect();
     stage.train(3);
     let begun = std::time::Instant::now();
@@ -834,7 +834,7 @@ fn a_thousand_ends_at_once_are_told_apart_and_what_is_kept_stays_bounded() {
 
 #[test]
 fn a_replay_that_comes_late_is_told_of_the_failure_that_it_is_of() {
-    let mut stage = Stage::new();
+    let mut stage = SimulatedRun::new();
     stage.run(60, |_| (6.0, 14.0, 22.5));
     let oom = |free: f64| HookOom {
         requested_bytes: gib(2.0),
@@ -854,11 +854,11 @@ fn a_replay_that_comes_late_is_told_of_the_failure_that_it_is_of() {
         Observation::Replayed(Box::new(Replayed {
             free_bytes: gib(free),
             peak_reserved_bytes: gib(22.5),
-            tried: vec![Tried {
+            tried: vec![SettingResult {
                 conf: "expandable_segments:True".into(),
                 fate: Fate::Fits,
                 peak_reserved_bytes: gib(16.0),
-                ..Tried::default()
+                ..SettingResult::default()
             }],
             ..Replayed::default()
         }))

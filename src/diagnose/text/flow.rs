@@ -1,6 +1,6 @@
 //! The lines of one writer as one text, with wraps taken back where they are certain, and the way back to the lines.
 
-use super::Line;
+use super::LogLine;
 
 /// Widths at which terminals and e-mail programs cut a word in two.
 const USUAL_WIDTHS: &[usize] = &[76, 78, 79, 80, 100, 120, 132, 160, 200, 238, 240];
@@ -39,7 +39,7 @@ impl Flow {
 
 /// One flow for each writer, in the order of their first lines.
 #[must_use]
-pub fn flows(lines: &[Line]) -> Vec<Flow> {
+pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
     let width = wrap_width(lines);
     let mut writers: Vec<&str> = Vec::new();
     let mut flows: Vec<Flow> = Vec::new();
@@ -75,14 +75,14 @@ pub fn flows(lines: &[Line]) -> Vec<Flow> {
 }
 
 /// The width at which this excerpt was cut, if it was.
-fn wrap_width(lines: &[Line]) -> Option<usize> {
+fn wrap_width(lines: &[LogLine]) -> Option<usize> {
     let widest = lines.iter().map(|line| line.width).max()?;
     let full = lines.iter().filter(|line| line.width == widest).count();
     (widest >= MIN_WIDTH && (full >= 2 || USUAL_WIDTHS.contains(&widest))).then_some(widest)
 }
 
 /// Whether the terminal cut `line`, so that it goes on in `next`.
-fn goes_on(line: &Line, next: &Line, width: Option<usize>) -> bool {
+fn goes_on(line: &LogLine, next: &LogLine, width: Option<usize>) -> bool {
     width == Some(line.width)
         && !line.text.is_empty()
         && !next.text.is_empty()
@@ -95,12 +95,12 @@ fn goes_on(line: &Line, next: &Line, width: Option<usize>) -> bool {
 mod tests {
     use super::*;
 
-    fn line(text: &str, writer: &str) -> Line {
-        Line {
+    fn line(text: &str, writer: &str) -> LogLine {
+        LogLine {
             text: text.to_owned(),
             writer: writer.to_owned(),
             width: text.len(),
-            ..Line::default()
+            ..LogLine::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! Log text made plain: what a terminal, a launcher, a container runtime or a person's e-mail put around and into
 //! the machine's words is taken off again, and the original line stays known.
 //!
-//! Bytes of an excerpt become [`Line`]s (no escapes, no carriage returns, no prefixes), lines of one stream become
+//! Bytes of an excerpt become [`LogLine`]s (no escapes, no carriage returns, no prefixes), lines of one stream become
 //! a [`Flow`] that signatures are matched against. Nothing here knows any error.
 
 mod flow;
@@ -14,7 +14,7 @@ pub use plain::lines;
 
 /// One line as its program printed it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Line {
+pub struct LogLine {
     /// In the file, counted from 1.
     pub number: u64,
     pub text: String,

@@ -1,13 +1,13 @@
 //! Bytes to lines: escapes, carriage returns, JSON escapes, curly quotes, and everything invisible go.
 
-use super::{Line, own_output, prefix};
+use super::{LogLine, own_output, prefix};
 
 /// A line is cut into pieces of this many bytes: a 1 GB line is many lines.
 const MAX_LINE: usize = 64 * 1024;
 
 /// The lines of an excerpt whose first line is number `first` of its file.
 #[must_use]
-pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
+pub fn lines(excerpt: &[u8], first: u64) -> Vec<LogLine> {
     let mut texts = Vec::new();
     for (number, raw) in (first..).zip(excerpt.split(|&b| b == b'\n')) {
         // As a terminal ends lines; inside one it begins the next.
@@ -19,7 +19,7 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
     }
     own_output::take_out(&mut texts, |(number, text)| (*number, text));
     let texts = texts.iter();
-    let mut lines: Vec<Line> = texts
+    let mut lines: Vec<LogLine> = texts
         .map(|(number, text)| prefix::taken_off(text, *number))
         .collect();
     // A launcher may have put its prefix before each.
@@ -31,8 +31,8 @@ pub fn lines(excerpt: &[u8], first: u64) -> Vec<Line> {
 }
 
 /// `3: text` is a rank's (`srun --label`) only where most lines have one.
-fn without_lone_numbers(lines: &mut [Line]) {
-    let labelled = |line: &Line| prefix::label(&line.text).is_some();
+fn without_lone_numbers(lines: &mut [LogLine]) {
+    let labelled = |line: &LogLine| prefix::label(&line.text).is_some();
     let count = lines.iter().filter(|line| labelled(line)).count();
     let filled = lines.iter().filter(|line| !line.text.is_empty()).count();
     if count < 2 || count * 10 < filled * 7 {
@@ -50,7 +50,7 @@ fn without_lone_numbers(lines: &mut [Line]) {
 }
 
 /// Keeps the first line of those that the threads of one failing kernel print, and counts the rest.
-fn without_other_threads(lines: &mut Vec<Line>) {
+fn without_other_threads(lines: &mut Vec<LogLine>) {
     lines.dedup_by(|line, first| {
         let is_again = line.text.contains("thread: [")
             && line.writer == first.writer
@@ -69,7 +69,7 @@ fn without_numbers(text: &str) -> impl Iterator<Item = u8> {
 }
 
 /// What follows `File "train.py", line 57, in step` is the source there.
-fn mark_code(lines: &mut [Line]) {
+fn mark_code(lines: &mut [LogLine]) {
     for i in 1..lines.len() {
         let (before, line) = lines.split_at_mut(i);
         let (before, line) = (&before[i - 1], &mut line[0]);

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use regex::{Regex, RegexBuilder};
 
-use super::Line;
+use super::LogLine;
 
 /// How many prefixes stand before one line at most: docker, time, launcher, rank, box.
 const MAX_PREFIXES: usize = 6;
@@ -37,15 +37,15 @@ const PREFIXES: &[&str] = &[
 const SIDES: [char; 4] = ['│', '┃', '║', '|'];
 
 /// The line without its prefixes; empty where it only draws a frame.
-pub(super) fn taken_off(raw: &str, number: u64) -> Line {
+pub(super) fn taken_off(raw: &str, number: u64) -> LogLine {
     let text = raw.trim_end();
-    let mut line = Line {
+    let mut line = LogLine {
         number,
         last: number,
         width: raw.chars().count(),
         cut_at_blank: raw.len() == text.len() + 1,
         is_padded: raw.len() > text.len() + 1 || text.ends_with(SIDES),
-        ..Line::default()
+        ..LogLine::default()
     };
     let mut rest = text;
     for _ in 0..MAX_PREFIXES {
@@ -88,7 +88,7 @@ fn unboxed(text: &str) -> &str {
 }
 
 /// Takes one prefix off and notes what it tells.
-fn one<'a>(text: &'a str, line: &mut Line) -> Option<&'a str> {
+fn one<'a>(text: &'a str, line: &mut LogLine) -> Option<&'a str> {
     // Most lines begin with a letter or a space, and have none.
     let first = text.chars().next()?;
     if first == '>' {

@@ -11,7 +11,7 @@ pub use lines::wrapped;
 pub use markdown::{fenced, markdown};
 pub use quote::{Row, rows};
 pub use scene::{Others, scene, versions};
-pub use text::{Line, Style, Tone, lines, text};
+pub use text::{Style, StyledLine, Tone, lines, text};
 
 use serde::Serialize;
 

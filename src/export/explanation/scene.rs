@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use super::text::{INDENT, Line, label};
+use super::text::{INDENT, StyledLine, label};
 use crate::model::gpu::{Gpu, GpuProcess};
 use crate::model::process::ProcessKey;
 use crate::model::scene::{FreeBlocks, Scene, SceneMap};
@@ -39,7 +39,7 @@ pub enum Others {
 
 /// Lines for a place this many cells wide; none where nothing was seen.
 #[must_use]
-pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<Line> {
+pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
     let mut section = |word: &str, lines: Vec<String>| {
         for (n, line) in lines.iter().enumerate() {
@@ -57,7 +57,7 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<Line> {
     section("ALSO", also(scene, others));
     if let Some(map) = &scene.map {
         section("MAP", vec![map_words(map)]);
-        out.extend(histogram(map).into_iter().map(Line::plain));
+        out.extend(histogram(map).into_iter().map(StyledLine::plain));
     }
     for stack in &scene.stacks {
         out.extend(stack_lines(stack, scene.stacks.len() > 1));
@@ -67,7 +67,7 @@ pub fn scene(scene: &Scene, others: Others, width: usize) -> Vec<Line> {
 
 /// `WITH  driver 580.159.03, torch 2.13 to 2.15`.
 #[must_use]
-pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<Line> {
+pub fn versions(versions: &BTreeMap<String, String>, width: usize) -> Vec<StyledLine> {
     let mut out = Vec::new();
     let words: Vec<String> = versions
         .iter()
@@ -219,7 +219,7 @@ fn histogram(map: &SceneMap) -> Vec<String> {
     steps.into_iter().map(line).collect()
 }
 
-fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<Line> {
+fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<StyledLine> {
     let whose = match is_one_of_several {
         true => format!(" of PID {}", stack.process.pid),
         false => String::new(),
@@ -236,7 +236,7 @@ fn stack_lines(stack: &PythonStack, is_one_of_several: bool) -> Vec<Line> {
     if beyond > 0 {
         lines.push(format!("{:INDENT$}and {beyond} more below", ""));
     }
-    lines.into_iter().map(Line::plain).collect()
+    lines.into_iter().map(StyledLine::plain).collect()
 }
 
 fn lag(lag: Millis) -> String {

@@ -45,9 +45,9 @@ pub enum Tone {
 
 /// A line, piece by piece.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Line(pub Vec<(Tone, String)>);
+pub struct StyledLine(pub Vec<(Tone, String)>);
 
-impl Line {
+impl StyledLine {
     pub(super) fn plain(text: impl Into<String>) -> Self {
         Self(vec![(Tone::Plain, text.into())])
     }
@@ -86,14 +86,14 @@ pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
     let full = if all { incidents.len() } else { 1 };
     for (n, incident) in incidents.iter().take(full).enumerate() {
         if n > 0 {
-            lines.push(Line::default());
+            lines.push(StyledLine::default());
         }
         lines.extend(self::lines(incident, style.width));
     }
     let rest = incidents.get(full..).unwrap_or_default();
     if !rest.is_empty() {
-        lines.push(Line::default());
-        lines.push(Line::plain("EARLIER  (--all explains them)"));
+        lines.push(StyledLine::default());
+        lines.push(StyledLine::plain("EARLIER  (--all explains them)"));
         lines.extend(rest.iter().map(one_line));
     }
     let mut out = String::new();
@@ -105,32 +105,38 @@ pub fn text(incidents: &[Incident], all: bool, style: &Style) -> String {
 
 /// One incident in full, for a place this many cells wide. What is to be copied starts a line and is not wrapped.
 #[must_use]
-pub fn lines(incident: &Incident, width: usize) -> Vec<Line> {
+pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     let mut out = vec![head(incident, width)];
     label(&mut out, "", &incident.title, 0, width);
     if let Some(why) = &incident.why_first {
         label(&mut out, "", why, 0, width);
     }
-    out.push(Line::default());
+    out.push(StyledLine::default());
     fixes(&mut out, incident, width);
     causes(&mut out, incident, width);
     said(&mut out, incident, width);
     if let Some(at) = &incident.at {
-        out.push(Line::plain(format!("{:<INDENT$}{at}", "AT")));
+        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "AT")));
     }
     secondary(&mut out, incident, width);
     out
 }
 
 /// [`labelled`] as lines.
-pub(super) fn label(out: &mut Vec<Line>, label: &str, text: &str, indent: usize, width: usize) {
+pub(super) fn label(
+    out: &mut Vec<StyledLine>,
+    label: &str,
+    text: &str,
+    indent: usize,
+    width: usize,
+) {
     let mut body = String::new();
     labelled(&mut body, label, text, indent, width);
-    out.extend(body.lines().map(Line::plain));
+    out.extend(body.lines().map(StyledLine::plain));
 }
 
 /// `OUT OF MEMORY  GPU 0  train.py 418        oom-fragmentation`.
-fn head(incident: &Incident, width: usize) -> Line {
+fn head(incident: &Incident, width: usize) -> StyledLine {
     let mut left = incident.headline.clone();
     let mut rest = subject(incident);
     rest.extend(times(incident));
@@ -142,14 +148,14 @@ fn head(incident: &Incident, width: usize) -> Line {
     }
     let gap = width.saturating_sub(left.len() + incident.id.len()).max(2);
     let behind = left[incident.headline.len()..].to_owned() + &" ".repeat(gap);
-    Line(vec![
+    StyledLine(vec![
         (Tone::Head(incident.severity), incident.headline.clone()),
         (Tone::Plain, behind),
         (Tone::Dim, incident.id.clone()),
     ])
 }
 
-fn fixes(out: &mut Vec<Line>, incident: &Incident, width: usize) {
+fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     for (n, fix) in incident.fixes.iter().take(MAX_FIXES).enumerate() {
         let word = if n == 0 { "DO" } else { "" };
         let effect = fix.effect.as_ref();
@@ -158,22 +164,22 @@ fn fixes(out: &mut Vec<Line>, incident: &Incident, width: usize) {
         let number = format!("{:INDENT$}{}", "", n + 1);
         let what = format!("{}{effect}:", fix.title);
         label(out, &number, &what, INDENT + 3, width);
-        if let Some(Line(pieces)) = out.get_mut(before)
+        if let Some(StyledLine(pieces)) = out.get_mut(before)
             && let Some((_, text)) = pieces.first_mut()
         {
             // The word stands in the place of its blanks.
             text.drain(..word.len());
             pieces.insert(0, (Tone::Strong, word.to_owned()));
         }
-        out.push(Line(vec![(Tone::Change, fix.change.clone())]));
+        out.push(StyledLine(vec![(Tone::Change, fix.change.clone())]));
     }
     for (n, not) in incident.not_helpful.iter().take(MAX_NOT).enumerate() {
         label(out, if n == 0 { "NOT" } else { "" }, not, INDENT + 3, width);
     }
-    out.push(Line::default());
+    out.push(StyledLine::default());
 }
 
-fn causes(out: &mut Vec<Line>, incident: &Incident, width: usize) {
+fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     for (n, cause) in incident.causes.iter().take(MAX_CAUSES).enumerate() {
         let word = if n == 0 { "WHY" } else { "" };
         let word = format!("{word:<INDENT$}{}", verdict(cause.verdict));
@@ -183,7 +189,7 @@ fn causes(out: &mut Vec<Line>, incident: &Incident, width: usize) {
         label(out, if n == 0 { "NEED" } else { "" }, need, INDENT, width);
     }
     if !incident.causes.is_empty() || !incident.needs.is_empty() {
-        out.push(Line::default());
+        out.push(StyledLine::default());
     }
 }
 
@@ -211,17 +217,17 @@ fn because(cause: &Cause) -> String {
     }
 }
 
-fn said(out: &mut Vec<Line>, incident: &Incident, width: usize) {
+fn said(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     if incident.quote.is_empty() {
         return;
     }
     let place = place(incident).unwrap_or_else(|| heard(incident).to_owned());
-    out.push(Line::plain(format!("{:<INDENT$}{place}", "SAID")));
+    out.push(StyledLine::plain(format!("{:<INDENT$}{place}", "SAID")));
     let blanks = " ".repeat(INDENT);
     for row in rows(&incident.quote, width.saturating_sub(INDENT).max(20)) {
         out.push(match row {
-            Row::Said(text) => Line::plain(blanks.clone() + &text),
-            Row::Under(text) => Line(vec![(Tone::Plain, blanks.clone()), (Tone::Mark, text)]),
+            Row::Said(text) => StyledLine::plain(blanks.clone() + &text),
+            Row::Under(text) => StyledLine(vec![(Tone::Plain, blanks.clone()), (Tone::Mark, text)]),
         });
     }
 }
@@ -234,7 +240,7 @@ fn heard(incident: &Incident) -> &'static str {
     }
 }
 
-fn secondary(out: &mut Vec<Line>, incident: &Incident, width: usize) {
+fn secondary(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     for (n, one) in incident.secondary.iter().take(MAX_SECONDARY).enumerate() {
         let times = times(one).map_or_else(String::new, |t| format!(" ({t})"));
         let line = format!("{}{times}: {}", one.id, one.title);
@@ -242,17 +248,17 @@ fn secondary(out: &mut Vec<Line>, incident: &Incident, width: usize) {
     }
     let more = incident.secondary.len().saturating_sub(MAX_SECONDARY);
     if more > 0 {
-        out.push(Line::plain(format!(
+        out.push(StyledLine::plain(format!(
             "{:INDENT$}and {more} more kinds of consequence (--json lists them)",
             ""
         )));
     }
 }
 
-fn one_line(incident: &Incident) -> Line {
+fn one_line(incident: &Incident) -> StyledLine {
     let place = place(incident).unwrap_or_default();
     let times = times(incident).map_or_else(String::new, |t| format!(" ({t})"));
-    Line::plain(format!(
+    StyledLine::plain(format!(
         "{place}  {}{times}  {}",
         incident.id, incident.title
     ))

@@ -14,7 +14,7 @@ use crate::model::event::Event;
 use crate::model::history::Span;
 use crate::model::incident::{Incident, Severity};
 use crate::model::process::Variable;
-use crate::model::remote_incident::Kept;
+use crate::model::remote_incident::RemoteIncident;
 use crate::model::scene::Scene;
 use crate::model::units::{Millis, Mono};
 
@@ -118,7 +118,7 @@ impl Record {
 
     /// Of another host's store; `None` where it is none that this version can read.
     #[must_use]
-    pub fn told(kept: &Kept) -> Option<Self> {
+    pub fn told(kept: &RemoteIncident) -> Option<Self> {
         let mut record = Self::read(kept.record.clone()).ok()?;
         record.incident.uid = None;
         Some(record)

@@ -2,7 +2,7 @@ use super::*;
 use crate::model::event::Observation;
 use crate::model::incident::{DetectedBy, Fields, Fix};
 use crate::model::process::ProcessKey;
-use crate::model::replay_result::Tried;
+use crate::model::replay_result::SettingResult;
 use crate::model::units::{Pid, StartTicks, UnixMillis};
 
 fn key(pid: u32, first: u64) -> Key {
@@ -203,7 +203,7 @@ fn the_same_again_changes_nothing() {
 
 #[test]
 fn what_a_replay_says_of_the_fixes_stays() {
-    let fix = |tried: Option<Tried>| Fix {
+    let fix = |tried: Option<SettingResult>| Fix {
         change: "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py".into(),
         replayed: tried,
         ..Fix::default()
@@ -211,7 +211,7 @@ fn what_a_replay_says_of_the_fixes_stays() {
     let mut plain = told(0);
     plain.incident.fixes = vec![fix(None)];
     let mut replayed = told(10);
-    replayed.incident.fixes = vec![fix(Some(Tried::default()))];
+    replayed.incident.fixes = vec![fix(Some(SettingResult::default()))];
     replayed.incident.needs = vec!["of the last 9 operations".into()];
     for one in [
         plain.clone().revised_by(replayed.clone()),

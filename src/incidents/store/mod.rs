@@ -16,7 +16,7 @@ use super::record::{NoRecord, Record};
 use super::state::State;
 use super::uid::{NoUid, Uid};
 use crate::model::incident::Incident;
-use crate::model::remote_incident::{Kept, OnShelf};
+use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::model::text::{quoted, visible};
 use crate::model::units::UnixMillis;
 
@@ -156,7 +156,7 @@ impl Store {
         let incident = Box::new(record.incident.clone());
         let bytes = self.put(&uid, record)?;
         files.retain(|file| file.uid != uid);
-        files.push(Listed {
+        files.push(StoreFile {
             uid: uid.clone(),
             bytes,
         });
@@ -281,7 +281,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`write`](Self::write), and when what was told is no incident.
-    pub fn adopt(&self, kept: Kept) -> Result<Stored, StoreError> {
+    pub fn adopt(&self, kept: RemoteIncident) -> Result<Stored, StoreError> {
         let foreign = |why: &dyn std::fmt::Display| StoreError::Foreign {
             name: visible(kept.uid.as_bytes(), 60),
             why: why.to_string(),
@@ -398,7 +398,7 @@ impl Store {
     }
 
     /// The record that tells of the same, if there is one.
-    fn same(&self, record: &Record, files: &[Listed]) -> Option<(Uid, Record)> {
+    fn same(&self, record: &Record, files: &[StoreFile]) -> Option<(Uid, Record)> {
         let whom = Uid::whom(&record.observed);
         let candidates = files
             .iter()
@@ -427,8 +427,8 @@ impl Store {
     }
 
     /// Removes what is more than is kept, but never what was just written.
-    fn forget(&self, written: &Uid, mut files: Vec<Listed>) {
-        let is_too_much = |files: &[Listed]| {
+    fn forget(&self, written: &Uid, mut files: Vec<StoreFile>) {
+        let is_too_much = |files: &[StoreFile]| {
             files.len() > MAX_RECORDS
                 || files.iter().map(|file| file.bytes).sum::<u64>() > MAX_BYTES
         };
@@ -460,7 +460,7 @@ impl Store {
     }
 
     /// The files whose name is one of an incident, by their names. None where there is no store.
-    fn files(&self) -> Result<Vec<Listed>, StoreError> {
+    fn files(&self) -> Result<Vec<StoreFile>, StoreError> {
         let unusable = |why| StoreError::Folder {
             folder: self.folder.clone(),
             why,
@@ -479,7 +479,7 @@ impl Store {
             let stem = name.to_str().and_then(|name| name.strip_suffix(".json"));
             if let Some(uid) = stem.and_then(|stem| stem.parse().ok()) {
                 let bytes = entry.metadata().map_or(0, |about| about.size());
-                files.push(Listed { uid, bytes });
+                files.push(StoreFile { uid, bytes });
             }
         }
         files.sort_by(|a, b| a.uid.cmp(&b.uid));
@@ -537,7 +537,7 @@ impl Store {
 
 /// A file of the store.
 #[derive(Debug, Clone)]
-struct Listed {
+struct StoreFile {
     uid: Uid,
     bytes: u64,
 }
@@ -547,7 +547,7 @@ fn file_name(uid: &Uid) -> String {
 }
 
 /// A name that no other incident has: two processes may hash alike.
-fn free_name(record: &Record, files: &[Listed]) -> Result<Uid, StoreError> {
+fn free_name(record: &Record, files: &[StoreFile]) -> Result<Uid, StoreError> {
     (0..MAX_NAMES)
         .map(|later| Uid::of(&record.observed, later))
         .find(|uid| files.iter().all(|file| file.uid != *uid))

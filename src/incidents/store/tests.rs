@@ -274,9 +274,9 @@ fn what_turns_out_to_be_something_else_is_unread_and_keeps_its_name() {
 }
 
 /// As another host's agent tells it.
-fn told(store: &Store, uid: &Uid) -> Kept {
+fn told(store: &Store, uid: &Uid) -> RemoteIncident {
     let entry = store.entry(uid).expect("an entry");
-    Kept {
+    RemoteIncident {
         uid: uid.to_string(),
         is_read: entry.is_read,
         record: serde_json::to_value(entry.record).expect("JSON"),
@@ -318,7 +318,7 @@ fn what_is_no_incident_is_not_taken_over() {
         ("01kq3v7-x2c9", serde_json::json!([1])),
         ("01kq3v7-x2c9", serde_json::json!({"schema": 99})),
     ] {
-        let kept = Kept {
+        let kept = RemoteIncident {
             uid: uid.into(),
             is_read: false,
             record,

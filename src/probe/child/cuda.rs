@@ -68,14 +68,14 @@ pub struct Driver {
 }
 
 /// A device that was found.
-pub struct Found {
+pub struct CudaDevice {
     driver: Driver,
     ordinal: Ordinal,
 }
 
 /// A device with a context of ours, and all that is held of it.
 pub struct Card {
-    found: Found,
+    found: CudaDevice,
     begun: Instant,
     ledger: Ledger,
     /// What was allocated, by address.
@@ -104,7 +104,7 @@ impl Driver {
     }
 
     /// The device that NVML names so. The parent has made it the only one that is visible.
-    pub fn find(self, gpu: &GpuUuid) -> Result<Found, Trouble> {
+    pub fn find(self, gpu: &GpuUuid) -> Result<CudaDevice, Trouble> {
         let mut count = 0;
         call!("cuDeviceGetCount", &mut count => *mut c_int)
             .map_err(|error| self.trouble(&error))?;
@@ -115,7 +115,7 @@ impl Driver {
                 .map_err(|error| self.trouble(&error))?;
             // A name without a UUID in it, as MIG devices had before driver 470, was enough to make it visible.
             if wanted.is_empty() || self.uuid(ordinal)? == wanted {
-                return Ok(Found {
+                return Ok(CudaDevice {
                     driver: self,
                     ordinal,
                 });
@@ -180,7 +180,7 @@ fn name(code: c_int) -> String {
     text.to_string_lossy().chars().take(80).collect()
 }
 
-impl Found {
+impl CudaDevice {
     /// # Errors
     /// When a context here would keep others from theirs.
     pub fn check_mode(&self, force: bool) -> Result<(), Trouble> {

@@ -16,12 +16,12 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{alarm, getppid};
 
-use self::cuda::{Card, Driver, Found};
+use self::cuda::{Card, CudaDevice, Driver};
 use self::driver_error::Trouble;
 use super::device::{Device, DeviceError, GRANULE};
 use super::fill::fill;
 use super::lock::lock;
-use super::request::Ask;
+use super::request::ChildRequest;
 use super::{FINISH, MAX_ASK, millis, policy};
 use crate::model::probe::{Cost, Outcome, PatternRun, Policy, Probe, default_headroom};
 use crate::model::units::Bytes;
@@ -45,7 +45,7 @@ pub fn run() -> u8 {
         .lock()
         .take(MAX_ASK as u64)
         .read_to_end(&mut text);
-    let ask: Ask = match read.map(|_| serde_json::from_slice(&text)) {
+    let ask: ChildRequest = match read.map(|_| serde_json::from_slice(&text)) {
         Ok(Ok(ask)) => ask,
         _ => return 2,
     };
@@ -79,7 +79,7 @@ fn ended(outcome: Outcome, reason: String) -> Probe {
     }
 }
 
-fn probed(ask: &Ask) -> Probe {
+fn probed(ask: &ChildRequest) -> Probe {
     // Held until this returns, when everything has been given back.
     let _lock = match ask.locks.as_deref().map(|folder| lock(folder, &ask.gpu)) {
         Some(Err(why)) => return ended(Outcome::Refused, why),
@@ -93,7 +93,7 @@ fn probed(ask: &Ask) -> Probe {
     if ask.look {
         return looked_at(found);
     }
-    let opened = found.and_then(Found::create_context);
+    let opened = found.and_then(CudaDevice::create_context);
     let mut card = match opened {
         Ok(card) => card,
         Err(Trouble::NoContext) => return without_context(ask),
@@ -117,7 +117,7 @@ fn probed(ask: &Ask) -> Probe {
 }
 
 /// What would come of a probe, and of each policy that cannot be run here.
-fn looked_at(found: Result<Found, Trouble>) -> Probe {
+fn looked_at(found: Result<CudaDevice, Trouble>) -> Probe {
     let found = match found {
         Ok(found) => found,
         Err(Trouble::Refused(why)) => return ended(Outcome::Refused, why),
@@ -146,7 +146,7 @@ fn looked_at(found: Result<Found, Trouble>) -> Probe {
 }
 
 /// The finding, where there was memory for one; else the plain reason.
-fn without_context(ask: &Ask) -> Probe {
+fn without_context(ask: &ChildRequest) -> Probe {
     match ask.nvml_free.get() {
         Some(free) if free >= PLENTY => ended(
             Outcome::NoContext,
@@ -165,7 +165,7 @@ fn without_context(ask: &Ask) -> Probe {
     }
 }
 
-fn measure(card: &mut Card, ask: &Ask, probe: &mut Probe) -> Result<(), DeviceError> {
+fn measure(card: &mut Card, ask: &ChildRequest, probe: &mut Probe) -> Result<(), DeviceError> {
     let (free, total) = card.memory()?;
     probe.total_bytes = total.into();
     probe.free_bytes = free.into();

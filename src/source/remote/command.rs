@@ -14,9 +14,9 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::counters::Counters;
-use super::event_numbers::Told;
+use super::event_numbers::EventNumbers;
 use super::greeting::{NoAgent, Speaker, greeted, last_words};
-use super::incident_sync::Wanted;
+use super::incident_sync::IncidentSync;
 use super::incoming::{Incoming, Said};
 use super::nvidia_smi;
 use super::outgoing::Orders;
@@ -187,9 +187,9 @@ struct State {
 
 /// What was heard on all connections: nothing of it is told twice.
 #[derive(Default)]
-struct Known {
-    told: Told,
-    stored: Wanted,
+struct ReceivedState {
+    told: EventNumbers,
+    stored: IncidentSync,
     counters: Counters,
 }
 
@@ -203,7 +203,7 @@ enum Waited {
 }
 
 /// How a connection went.
-struct Went {
+struct ConnectionOutcome {
     why: String,
     frames: u64,
     /// Somebody has to answer something.
@@ -227,7 +227,7 @@ impl Far {
 
     fn connect_for_ever(&self, connection: &Connection) {
         let (mut pause, mut lost) = (FIRST_PAUSE, None);
-        let mut known = Known::default();
+        let mut known = ReceivedState::default();
         self.feed.push(Update::Link(Link::Connecting));
         loop {
             if std::mem::take(&mut self.state().is_dead) {
@@ -257,7 +257,7 @@ impl Far {
     }
 
     /// Waits, telling each second for how much longer.
-    fn wait(&self, pause: Duration, lost: Option<Instant>, went: &Went) -> Waited {
+    fn wait(&self, pause: Duration, lost: Option<Instant>, went: &ConnectionOutcome) -> Waited {
         let until = Instant::now() + pause;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -284,14 +284,14 @@ impl Far {
     }
 
     /// From start to end.
-    fn connect(&self, connection: &Connection, known: &mut Known) -> Went {
+    fn connect(&self, connection: &Connection, known: &mut ReceivedState) -> ConnectionOutcome {
         let mut command = connection.command(self.is_reduced());
         let program = command.get_program().to_string_lossy().into_owned();
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
                 let why = format!("`{program}` cannot be started: {error}");
-                return Went {
+                return ConnectionOutcome {
                     why,
                     frames: 0,
                     asks: false,
@@ -320,7 +320,7 @@ impl Far {
         let status = child.wait().ok();
         let complaint = complaints.map_or_else(Vec::new, Complaints::so_far);
         let is_ssh = matches!(connection.target, Target::Ssh(_));
-        Went {
+        ConnectionOutcome {
             asks: is_ssh && broken.is_none() && is_question(&complaint),
             why: broken.unwrap_or_else(|| ended_words(status, &complaint)),
             frames,
@@ -328,7 +328,12 @@ impl Far {
     }
 
     /// To the end of what it says; why it was ended, where it was us.
-    fn read(&self, child: &mut Child, known: &mut Known, frames: &mut u64) -> Option<String> {
+    fn read(
+        &self,
+        child: &mut Child,
+        known: &mut ReceivedState,
+        frames: &mut u64,
+    ) -> Option<String> {
         let mut from = BufReader::with_capacity(BUFFER, child.stdout.take()?);
         match greeted(&mut from) {
             Ok(Ok(Speaker::Agent)) => {}
@@ -363,11 +368,11 @@ impl Far {
                     next.into_iter().for_each(|uid| self.orders.want(uid));
                 }
                 Said::Update(Update::Event(event)) if !known.told.is_new(&event) => {}
-                Said::Update(Update::Kept(kept)) => {
+                Said::Update(Update::RemoteIncident(kept)) => {
                     let (is_wanted, next) = known.stored.take(&kept, Instant::now());
                     next.into_iter().for_each(|uid| self.orders.want(uid));
                     if is_wanted {
-                        self.feed.push(Update::Kept(kept));
+                        self.feed.push(Update::RemoteIncident(kept));
                     }
                 }
                 Said::Update(Update::Frame(frame)) => {

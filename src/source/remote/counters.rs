@@ -12,15 +12,15 @@ use crate::model::units::Mono;
 type PoolKey = (ProcessKey, u32);
 
 /// `num_ooms` of each pool and when it was heard.
-type Heard = BTreeMap<PoolKey, (u64, Mono)>;
+type OomCounts = BTreeMap<PoolKey, (u64, Mono)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     boot_id: String,
     agent: String,
-    heard: Heard,
+    heard: OomCounts,
     /// From another agent than the one that is heard now; each is compared once.
-    before: Heard,
+    before: OomCounts,
     /// Events that were made here, for their numbers.
     count: u64,
 }
@@ -43,7 +43,7 @@ impl Counters {
         let Some(pools) = &frame.pools else {
             return missed;
         };
-        let mut heard = Heard::new();
+        let mut heard = OomCounts::new();
         for pool in &*pools.list {
             let key = (pool.process, pool.ordinal);
             let after = pool.stats.num_ooms;

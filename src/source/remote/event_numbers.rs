@@ -9,9 +9,9 @@ const MAX_AGENTS: usize = 64;
 
 /// Of each agent the number of its newest event: they count up by one.
 #[derive(Debug, Default)]
-pub(super) struct Told(VecDeque<(String, u64)>);
+pub(super) struct EventNumbers(VecDeque<(String, u64)>);
 
-impl Told {
+impl EventNumbers {
     /// Whether it was not told before. An agent without a name is not known again.
     pub(super) fn is_new(&mut self, event: &Event) -> bool {
         if event.agent.is_empty() {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn of_each_agent_every_event_is_new_once() {
-        let mut told = Told::default();
+        let mut told = EventNumbers::default();
         let mut is_new = |agent: &str, seq| {
             let agent = agent.to_owned();
             told.is_new(&Event {

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::model::remote_incident::{Kept, OnShelf};
+use crate::model::remote_incident::{OnShelf, RemoteIncident};
 
 /// Of a list no more is read.
 pub const MAX_ON_SHELF: usize = 64;
@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_hours(1);
 
 /// One for as long as a host is watched, over all its connections.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct IncidentSync {
     /// Of the newest list those that were told.
     told: Vec<OnShelf>,
     waiting: VecDeque<OnShelf>,
@@ -26,7 +26,7 @@ pub(super) struct Wanted {
     count: usize,
 }
 
-impl Wanted {
+impl IncidentSync {
     /// There is another connection: what was asked for will not come.
     pub(super) fn connect(&mut self) {
         self.asked = None;
@@ -52,7 +52,7 @@ impl Wanted {
 
     /// Whether it is what was asked for, and what to ask for now. What could not be read there is asked for again with the
     /// next list.
-    pub(super) fn take(&mut self, kept: &Kept, now: Instant) -> (bool, Option<String>) {
+    pub(super) fn take(&mut self, kept: &RemoteIncident, now: Instant) -> (bool, Option<String>) {
         let Some(asked) = self.asked.take_if(|asked| asked.uid == kept.uid) else {
             return (false, None);
         };
@@ -89,11 +89,11 @@ mod tests {
         }
     }
 
-    fn kept(uid: &str) -> Kept {
-        Kept {
+    fn kept(uid: &str) -> RemoteIncident {
+        RemoteIncident {
             uid: uid.into(),
             record: serde_json::json!({}),
-            ..Kept::default()
+            ..RemoteIncident::default()
         }
     }
 
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn each_is_asked_for_once_and_again_where_it_was_revised() {
-        let (mut wanted, now) = (Wanted::default(), Instant::now());
+        let (mut wanted, now) = (IncidentSync::default(), Instant::now());
         let list = || vec![listed("a", 1), listed("b", 1)];
         assert_eq!(wanted.take_list(list(), now), asks("a"));
         assert_eq!(wanted.take_list(list(), now), None);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_a_lost_connection_did_not_tell_is_asked_for_on_the_next() {
-        let (mut wanted, now) = (Wanted::default(), Instant::now());
+        let (mut wanted, now) = (IncidentSync::default(), Instant::now());
         let list = || vec![listed("a", 1), listed("b", 1)];
         assert_eq!(wanted.take_list(list(), now), asks("a"));
         assert_eq!(wanted.take(&kept("a"), now), (true, asks("b")));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_far_side_that_always_has_another_one_is_not_asked_for_ever() {
-        let (mut wanted, now) = (Wanted::default(), Instant::now());
+        let (mut wanted, now) = (IncidentSync::default(), Instant::now());
         let mut asked = 0;
         for time in 0..1_000 {
             let mut next = wanted.take_list(vec![listed("a", time), listed("b", time)], now);
@@ -147,10 +147,10 @@ mod tests {
 
     #[test]
     fn what_could_not_be_read_there_is_asked_for_again() {
-        let (mut wanted, now) = (Wanted::default(), Instant::now());
+        let (mut wanted, now) = (IncidentSync::default(), Instant::now());
         let list = || vec![listed("a", 1)];
         assert_eq!(wanted.take_list(list(), now), asks("a"));
-        let unread = Kept {
+        let unread = RemoteIncident {
             record: serde_json::Value::Null,
             ..kept("a")
         };

@@ -10,7 +10,7 @@ use crate::model::pool::FailureMap;
 use crate::model::remote_incident::OnShelf;
 use crate::model::text::harmless_json;
 use crate::source::Update;
-use crate::source::wire::Line;
+use crate::source::wire::WireLine;
 
 /// What a line says. One at a time, on its way.
 #[allow(clippy::large_enum_variant)]
@@ -69,7 +69,7 @@ impl<R: BufRead> Incoming<R> {
                 };
             }
             let text = harmless_json(&line);
-            match serde_json::from_slice::<Line>(&text).map(said) {
+            match serde_json::from_slice::<WireLine>(&text).map(said) {
                 Ok(Some(Said::Update(Update::Hello(hello)))) => {
                     if let Some(needs) = hello.requires.first() {
                         return Err(Broken::Needs(needs.chars().take(60).collect()));
@@ -84,7 +84,7 @@ impl<R: BufRead> Incoming<R> {
     }
 }
 
-fn said(mut line: Line) -> Option<Said> {
+fn said(mut line: WireLine) -> Option<Said> {
     if line.from != 0 {
         return None;
     }
@@ -94,7 +94,7 @@ fn said(mut line: Line) -> Option<Said> {
         .or_else(|| update(line).map(Said::Update))
 }
 
-fn update(line: Line) -> Option<Update> {
+fn update(line: WireLine) -> Option<Update> {
     if let Some(hello) = line.hello {
         Some(Update::Hello(Arc::new(hello)))
     } else if let Some(frame) = line.frame {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The far side begins with one plain line, the [`greeting`](protocol::GREETING), so that what a login shell prints is
-//! told from it; then follows one zstd stream of [lines](super::wire). Back go [orders](protocol::Order), a line each:
+//! told from it; then follows one zstd stream of [lines](super::wire). Back go [orders](protocol::RequestLine), a line each:
 //! requests, and how many frames have arrived: only [a few](protocol::FRAMES_UNDER_WAY) are ever under way, so that a slow
 //! link has fewer frames and not older ones.
 //!

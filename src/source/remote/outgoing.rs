@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-use super::protocol::Order;
+use super::protocol::RequestLine;
 use crate::model::units::Millis;
 use crate::source::Request;
 
@@ -44,9 +44,9 @@ impl Orders {
         let interval = state.interval.map(Request::Interval);
         let again = [interval, state.focus.clone()];
         again.into_iter().flatten().for_each(|request| {
-            state.write(&Order {
+            state.write(&RequestLine {
                 request: Some(request),
-                ..Order::default()
+                ..RequestLine::default()
             });
         });
     }
@@ -62,17 +62,17 @@ impl Orders {
             Request::Focus(_) => state.focus = Some(request.clone()),
             _ => {}
         }
-        state.write(&Order {
+        state.write(&RequestLine {
             request: Some(request),
-            ..Order::default()
+            ..RequestLine::default()
         });
     }
 
     /// One of the incidents that were listed is wanted.
     pub(super) fn want(&self, incident: String) {
-        self.state().write(&Order {
+        self.state().write(&RequestLine {
             incident: Some(incident),
-            ..Order::default()
+            ..RequestLine::default()
         });
     }
 
@@ -97,15 +97,15 @@ impl Orders {
 
     /// So many frames have arrived.
     pub(super) fn arrived(&self, frames: u64) {
-        self.state().write(&Order {
+        self.state().write(&RequestLine {
             frames: Some(frames),
-            ..Order::default()
+            ..RequestLine::default()
         });
     }
 }
 
 impl State {
-    fn write(&mut self, order: &Order) {
+    fn write(&mut self, order: &RequestLine) {
         if self.is_plain || self.to.is_none() {
             return;
         }

@@ -34,7 +34,7 @@ pub const FRAMES_UNDER_WAY: u64 = 4;
 /// A line from here to there: exactly one of these, or nothing known.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Order {
+pub struct RequestLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
     /// Frames that have arrived since the connection began.

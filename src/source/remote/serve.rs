@@ -11,19 +11,19 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
-use super::protocol::{FRAMES_UNDER_WAY, MAX_ORDER, Order, WINDOW_LOG, greeting};
+use super::protocol::{FRAMES_UNDER_WAY, MAX_ORDER, RequestLine, WINDOW_LOG, greeting};
 use crate::model::frame::Frame;
 use crate::source::live_message::Reply;
 use crate::source::map_line::MapLine;
 use crate::source::stream::Source;
-use crate::source::wire::Line;
+use crate::source::wire::WireLine;
 use crate::source::{Request, Update};
 
 /// As recordings.
 const LEVEL: i32 = 3;
 
 /// The incident store of this host, which somebody else reads: what is asked of it by name, and what it tells.
-pub struct Shelf {
+pub struct IncidentRequests {
     pub asked: mpsc::Sender<String>,
     pub told: UnboundedReceiver<Reply>,
 }
@@ -53,7 +53,7 @@ struct Arrived {
 /// When nothing can be written, or no thread can be had.
 pub async fn serve(
     mut source: Source,
-    shelf: Option<Shelf>,
+    shelf: Option<IncidentRequests>,
     input: impl BufRead + Send + 'static,
     mut output: impl Write,
     at_end: impl FnOnce() + Send + 'static,
@@ -121,7 +121,7 @@ impl<W: Write> Packed<W> {
         Ok(Self { encoder, owes_end })
     }
 
-    fn line<F: serde::Serialize>(&mut self, line: &Line<F>) -> io::Result<()> {
+    fn line<F: serde::Serialize>(&mut self, line: &WireLine<F>) -> io::Result<()> {
         let text = serde_json::to_vec(line)?;
         if std::mem::replace(&mut self.owes_end, true) {
             self.encoder.write_all(b"\n")?;
@@ -157,9 +157,9 @@ impl Frames {
             return Ok(false);
         };
         self.sent += 1;
-        let line = Line {
+        let line = WireLine {
             frame: Some(&*frame),
-            ..Line::default()
+            ..WireLine::default()
         };
         to.line(&line)?;
         Ok(true)
@@ -167,22 +167,22 @@ impl Frames {
 }
 
 /// Everything but frames, which are written without being cloned. Nothing for what no living host says.
-fn line(update: Update) -> io::Result<Option<Line>> {
-    let empty = Line::default();
+fn line(update: Update) -> io::Result<Option<WireLine>> {
+    let empty = WireLine::default();
     Ok(match update {
-        Update::Hello(hello) => Some(Line {
+        Update::Hello(hello) => Some(WireLine {
             hello: Some((*hello).clone()),
             ..empty
         }),
-        Update::Event(event) => Some(Line {
+        Update::Event(event) => Some(WireLine {
             event: Some(event),
             ..empty
         }),
-        Update::Map(map) => Some(Line {
+        Update::Map(map) => Some(WireLine {
             map: Some(MapLine::new(&map)?),
             ..empty
         }),
-        Update::FailureMap(failed) => Some(Line {
+        Update::FailureMap(failed) => Some(WireLine {
             map: Some(MapLine::new(&failed.map)?),
             failed_since: Some(failed.since),
             ..empty
@@ -191,10 +191,10 @@ fn line(update: Update) -> io::Result<Option<Line>> {
     })
 }
 
-fn of(reply: Reply) -> Line {
-    Line {
+fn of(reply: Reply) -> WireLine {
+    WireLine {
         reply: Some(Box::new(reply)),
-        ..Line::default()
+        ..WireLine::default()
     }
 }
 
@@ -212,7 +212,7 @@ fn obey(
             Ok(1..) if line.last() == Some(&b'\n') => {}
             _ => return,
         }
-        let Ok(order) = serde_json::from_slice::<Order>(&line) else {
+        let Ok(order) = serde_json::from_slice::<RequestLine>(&line) else {
             continue;
         };
         if let Some(frames) = order.frames {

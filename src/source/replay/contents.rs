@@ -58,13 +58,13 @@ impl Contents {
 
 /// A stretch of the contents as a reader.
 #[derive(Debug)]
-pub struct Stretch {
+pub struct Section {
     pub contents: Arc<Contents>,
     pub at: u64,
     pub end: u64,
 }
 
-impl Read for Stretch {
+impl Read for Section {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let most = into.len().min(left);

@@ -15,7 +15,7 @@ use crate::source::layout::{
     HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_INDEX_BYTES, MAX_NOTE_BYTES,
     Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
 };
-use crate::source::wire::Line;
+use crate::source::wire::WireLine;
 
 /// Why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ impl Recording {
     fn first_stamp(&self, minute: &Minute) -> Option<Stamp> {
         let mut lines = self.lines(minute).ok()?;
         loop {
-            let line = serde_json::from_slice::<Line<Stamp>>(lines.next().ok()??).ok();
+            let line = serde_json::from_slice::<WireLine<Stamp>>(lines.next().ok()??).ok();
             let stamp = line
                 .filter(|line| line.from == 0)
                 .and_then(|line| line.frame);
@@ -181,7 +181,7 @@ fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
         return Ok(None);
     };
     let line = contents.piece(SKIPPABLE_HEADER, length)?;
-    let hello = serde_json::from_slice::<Line>(&line)
+    let hello = serde_json::from_slice::<WireLine>(&line)
         .ok()
         .and_then(|line| line.hello);
     Ok(hello.map(|hello| (hello, SKIPPABLE_HEADER + length)))

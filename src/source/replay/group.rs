@@ -55,10 +55,10 @@ pub fn play_all(
 }
 
 /// Who asks, a member or the list, and for what.
-type Asked = (Option<usize>, Request);
+type GroupRequest = (Option<usize>, Request);
 
 /// One place to listen for what all of them ask.
-fn pass_on(who: Option<usize>, from: Receiver<Request>, to: Sender<Asked>) {
+fn pass_on(who: Option<usize>, from: Receiver<Request>, to: Sender<GroupRequest>) {
     spawn(move || {
         let _ = from.iter().try_for_each(|request| to.send((who, request)));
     });
@@ -168,7 +168,7 @@ impl Group {
         }
     }
 
-    fn run(mut self, requests: &Receiver<Asked>) {
+    fn run(mut self, requests: &Receiver<GroupRequest>) {
         self.members.iter().for_each(|one| one.player.greet());
         self.seek(self.start);
         loop {
@@ -255,7 +255,7 @@ impl Group {
     }
 
     /// Takes all requests that wait before moving, so that a held key does not decode a minute for each repeat.
-    fn obey(&mut self, asked: impl Iterator<Item = Asked>) {
+    fn obey(&mut self, asked: impl Iterator<Item = GroupRequest>) {
         let (mut target, mut is_move) = (None, false);
         for (who, request) in asked {
             match (who, request) {

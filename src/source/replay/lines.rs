@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zstd::stream::read::Decoder;
 
-use super::contents::{Contents, Stretch};
+use super::contents::{Contents, Section};
 use crate::source::layout::{MAX_LINE_BYTES, MAX_MINUTE_BYTES, WINDOW_LOG};
 
 /// Where a minute stops being readable: its end is missing, or it is damaged there.
@@ -14,13 +14,13 @@ pub struct Broken;
 
 pub struct Lines {
     // The writer closes a minute after the line that goes over the bound, hence one line more.
-    text: Take<BufReader<Decoder<'static, BufReader<Stretch>>>>,
+    text: Take<BufReader<Decoder<'static, BufReader<Section>>>>,
     line: Vec<u8>,
 }
 
 impl Lines {
     pub fn new(contents: &Arc<Contents>, at: u64, end: u64) -> Result<Self, Broken> {
-        let stretch = Stretch {
+        let stretch = Section {
             contents: Arc::clone(contents),
             at,
             end,

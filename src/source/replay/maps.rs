@@ -16,7 +16,7 @@ use crate::model::pool::PoolMap;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reason};
 use crate::source::Update;
-use crate::source::wire::Line;
+use crate::source::wire::WireLine;
 
 /// How many minutes with maps are looked into for one that is not there.
 const MAX_MINUTES: usize = 8;
@@ -112,7 +112,7 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
             let mut newest = None;
             // Behind damage nothing can be read.
             while let Ok(Some(line)) = lines.next() {
-                let line = serde_json::from_slice::<Line<IgnoredAny>>(line);
+                let line = serde_json::from_slice::<WireLine<IgnoredAny>>(line);
                 let of_it = line
                     .ok()
                     .filter(|line| line.from == 0)

@@ -11,11 +11,11 @@ use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
 use crate::source::Update;
 use crate::source::map_line::MapLine;
-use crate::source::wire::Line;
+use crate::source::wire::WireLine;
 
 /// A frame's minute, and its number within that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FramePosition {
     pub minute: usize,
     pub frame: u64,
 }
@@ -23,7 +23,7 @@ pub struct Place {
 pub enum Ahead {
     /// Not looked yet, or looked to the end of a minute without finding a frame.
     Unread,
-    Frame(Place, Arc<Frame>),
+    Frame(FramePosition, Arc<Frame>),
     End,
 }
 
@@ -33,7 +33,7 @@ const MANY_EVENTS: usize = 1_000;
 pub struct Reader {
     pub recording: Recording,
     /// Of the next line.
-    place: Place,
+    place: FramePosition,
     lines: Option<Lines>,
     ahead: Ahead,
     /// The events before `ahead`, and the stacks and maps that were read because of what happened.
@@ -51,7 +51,7 @@ impl Reader {
     pub fn new(recording: Recording) -> Self {
         Self {
             recording,
-            place: Place {
+            place: FramePosition {
                 minute: 0,
                 frame: 0,
             },
@@ -95,15 +95,15 @@ impl Reader {
         std::mem::take(&mut self.notices)
     }
 
-    pub fn take(&mut self) -> Option<(Place, Arc<Frame>)> {
+    pub fn take(&mut self) -> Option<(FramePosition, Arc<Frame>)> {
         self.take_if(|_, _| true)
     }
 
     /// Looks, and takes the frame if it is wanted; one that is not stays ahead.
     pub fn take_if(
         &mut self,
-        wanted: impl FnOnce(Place, &Frame) -> bool,
-    ) -> Option<(Place, Arc<Frame>)> {
+        wanted: impl FnOnce(FramePosition, &Frame) -> bool,
+    ) -> Option<(FramePosition, Arc<Frame>)> {
         self.look();
         match std::mem::replace(&mut self.ahead, Ahead::Unread) {
             Ahead::Frame(place, frame) if wanted(place, &frame) => Some((place, frame)),
@@ -144,7 +144,7 @@ impl Reader {
             None => self.recording.lines(minute)?,
         };
         while let Some(line) = lines.next()? {
-            let Ok(line) = serde_json::from_slice::<Line>(line) else {
+            let Ok(line) = serde_json::from_slice::<WireLine>(line) else {
                 self.tell_damage();
                 continue;
             };
@@ -195,7 +195,7 @@ impl Reader {
     }
 
     fn begin(&mut self, minute: usize) {
-        self.place = Place { minute, frame: 0 };
+        self.place = FramePosition { minute, frame: 0 };
         self.lines = None;
         self.ahead = if minute < self.recording.minutes.len() {
             Ahead::Unread

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Options;
 use super::file::Recording;
-use super::next_frame::{Ahead, Place, Reader};
+use super::next_frame::{Ahead, FramePosition, Reader};
 use super::seek_target::Target;
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::units::{Millis, Mono};
@@ -33,7 +33,7 @@ pub(super) struct Player {
 /// The frame on the screen.
 #[derive(Clone, Copy)]
 pub(super) struct Shown {
-    pub place: Place,
+    pub place: FramePosition,
     pub mono: Mono,
     /// As it was asked for between frames.
     pub interval: Millis,
@@ -165,7 +165,7 @@ impl Player {
             .unwrap_or(now)
     }
 
-    pub fn mark_shown(&mut self, place: Place, frame: &Frame, due: Instant) {
+    pub fn mark_shown(&mut self, place: FramePosition, frame: &Frame, due: Instant) {
         self.shown = Some(Shown {
             place,
             mono: frame.mono,

@@ -1,7 +1,7 @@
 //! Places in a recording as a person names them: a moment, or so many frames on.
 
 use super::file::Recording;
-use super::next_frame::Place;
+use super::next_frame::FramePosition;
 use crate::model::frame::Frame;
 use crate::model::units::Mono;
 
@@ -22,7 +22,7 @@ pub enum Until {
 }
 
 impl Until {
-    pub fn includes(self, place: Place, frame: &Frame) -> bool {
+    pub fn includes(self, place: FramePosition, frame: &Frame) -> bool {
         match self {
             Self::Moment(moment) => frame.mono <= moment,
             Self::Frame(number) => place.frame <= number,
@@ -77,7 +77,7 @@ fn split(recording: &Recording, mut frame: u64) -> (usize, u64) {
 }
 
 /// The number of a frame in the whole recording.
-pub fn ordinal(recording: &Recording, place: Place) -> u64 {
+pub fn ordinal(recording: &Recording, place: FramePosition) -> u64 {
     let before = recording.minutes.iter().take(place.minute);
     before.fold(place.frame, |sum, m| sum.saturating_add(m.frames))
 }

@@ -1,6 +1,6 @@
 //! What the terms of a filter look at: one list, from which the help is made too.
 
-use super::parse::{Compare, Order};
+use super::parse::{Compare, Comparison};
 use crate::allocator::fits::stuck;
 use crate::allocator::warnings::NoteKind;
 use crate::model::process::RunState;
@@ -321,12 +321,12 @@ pub fn accepts(field: &FieldDef, compare: &Compare, row: &ProcessRow, me: Option
             // Counts are whole numbers far below where a float loses one.
             of(row).is_some_and(|value| numbers.iter().any(|n| (n - value).abs() < 0.5))
         }
-        (Kind::Number { of, .. }, Compare::Order(order, limit)) => {
+        (Kind::Number { of, .. }, Compare::Bound(order, limit)) => {
             of(row).is_some_and(|value| match order {
-                Order::Above => value > *limit,
-                Order::Below => value < *limit,
-                Order::AtLeast => value >= *limit,
-                Order::AtMost => value <= *limit,
+                Comparison::Above => value > *limit,
+                Comparison::Below => value < *limit,
+                Comparison::AtLeast => value >= *limit,
+                Comparison::AtMost => value <= *limit,
             })
         }
         _ => false,

@@ -80,11 +80,11 @@ pub enum Compare {
     Texts(Vec<String>),
     States(Vec<State>),
     Numbers(Vec<f64>),
-    Order(Order, f64),
+    Bound(Comparison, f64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum Comparison {
     Above,
     Below,
     AtLeast,
@@ -200,7 +200,7 @@ fn compare(
         (Kind::State, None) => states(&values).map(Compare::States),
         (Kind::Number { unit, .. }, Some(order)) => {
             let number = number(&values.join(","), *unit, field)?;
-            Ok(Compare::Order(order, number))
+            Ok(Compare::Bound(order, number))
         }
         // Only what is counted is ever equal to what someone types.
         (Kind::Number { unit, .. }, None) if *unit == Unit::Count => {
@@ -213,12 +213,12 @@ fn compare(
     }
 }
 
-fn order(operator: &str) -> Option<Order> {
+fn order(operator: &str) -> Option<Comparison> {
     Some(match operator {
-        ">" => Order::Above,
-        "<" => Order::Below,
-        ">=" => Order::AtLeast,
-        "<=" => Order::AtMost,
+        ">" => Comparison::Above,
+        "<" => Comparison::Below,
+        ">=" => Comparison::AtLeast,
+        "<=" => Comparison::AtMost,
         _ => return None,
     })
 }
@@ -296,12 +296,12 @@ mod tests {
                 "pid:418 rank=3",
                 &["pid Numbers([418.0])", "rank Numbers([3.0])"],
             ),
-            ("sm>50", &["sm Order(Above, 50.0)"]),
-            ("sm<=5%", &["sm Order(AtMost, 5.0)"]),
-            ("vram>=1.5k", &["vram Order(AtLeast, 1536.0)"]),
-            ("vram<1", &["vram Order(Below, 1073741824.0)"]),
-            ("vram>2mib", &["vram Order(Above, 2097152.0)"]),
-            ("age>2h", &["age Order(Above, 7200.0)"]),
+            ("sm>50", &["sm Comparison(Above, 50.0)"]),
+            ("sm<=5%", &["sm Comparison(AtMost, 5.0)"]),
+            ("vram>=1.5k", &["vram Comparison(AtLeast, 1536.0)"]),
+            ("vram<1", &["vram Comparison(Below, 1073741824.0)"]),
+            ("vram>2mib", &["vram Comparison(Above, 2097152.0)"]),
+            ("age>2h", &["age Comparison(Above, 7200.0)"]),
             ("state:oom|dead", &["state States([Oom, Dead])"]),
         ];
         for (text, terms) in table {

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 
 use super::log::LogScreen;
 use super::{Screen, ScreenDef, Step};
-use crate::export::explanation::{Line, Others, Tone, lines, markdown, scene, versions};
+use crate::export::explanation::{Others, StyledLine, Tone, lines, markdown, scene, versions};
 use crate::model::incident::{Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -74,13 +74,13 @@ impl IncidentScreen {
         }
     }
 
-    fn lines(&self, app: &App, width: usize) -> Vec<Line> {
+    fn lines(&self, app: &App, width: usize) -> Vec<StyledLine> {
         let mut shown = (*self.incident).clone();
         let time = moment(&shown);
         // By the user's own clock, as everything on the screen.
         shown.time = time.map(|time| app.theme.clock(time, "%H:%M:%S"));
-        let mut all: Vec<Line> = lines(&shown, width);
-        let text = |text: String| Line(vec![(Tone::Dim, text)]);
+        let mut all: Vec<StyledLine> = lines(&shown, width);
+        let text = |text: String| StyledLine(vec![(Tone::Dim, text)]);
         let host = shown.host.as_ref();
         let host = host.map_or_else(String::new, |host| format!(" on {host}"));
         while all.last().is_some_and(|line| line.0.is_empty()) {
@@ -91,13 +91,13 @@ impl IncidentScreen {
             let around = scene(there, Others::Named, width);
             let with = versions(&there.versions(), width);
             if !around.is_empty() {
-                all.push(Line::default());
+                all.push(StyledLine::default());
             }
             all.extend(around.into_iter().chain(with));
         }
         if let Some(time) = time {
             let day = app.theme.clock(time, "%Y-%m-%d %H:%M:%S");
-            all.push(Line::default());
+            all.push(StyledLine::default());
             all.push(text(format!("WHEN  {day}{host}")));
         }
         if let Some(uid) = &shown.uid {
@@ -144,13 +144,13 @@ impl IncidentScreen {
 }
 
 /// A line that is too wide as several: a text to copy is nowhere cut off.
-fn broken(line: Line, width: usize) -> Vec<Line> {
+fn broken(line: StyledLine, width: usize) -> Vec<StyledLine> {
     let is_wide = line.0.iter().map(|(_, text)| columns(text)).sum::<usize>() > width;
     let has_marks = line.0.iter().any(|(tone, _)| *tone == Tone::Mark);
     if !is_wide || has_marks || width == 0 {
         return vec![line];
     }
-    let mut lines = vec![Line::default()];
+    let mut lines = vec![StyledLine::default()];
     let mut used = 0;
     for (tone, text) in line.0 {
         let mut piece = String::new();
@@ -161,7 +161,7 @@ fn broken(line: Line, width: usize) -> Vec<Line> {
                 if let Some(last) = lines.last_mut() {
                     last.0.push(whole);
                 }
-                lines.push(Line::default());
+                lines.push(StyledLine::default());
                 used = 0;
             }
             piece.push(c);
@@ -252,7 +252,7 @@ impl Screen for IncidentScreen {
             return Some(Copied::new("what to change first", &fix.change));
         }
         let lines = self.lines(app, usize::from(MAX_WIDTH));
-        let text = |line: Line| line.0.into_iter().map(|(_, text)| text).collect::<String>();
+        let text = |line: StyledLine| line.0.into_iter().map(|(_, text)| text).collect::<String>();
         let lines: Vec<String> = lines.into_iter().map(text).collect();
         Some(Copied::new("the explanation", &lines.join("\n")))
     }

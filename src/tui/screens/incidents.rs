@@ -12,7 +12,7 @@ use crate::export::explanation::{program, severity};
 use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::incidents::{Known, moment};
+use crate::tui::incidents::{ListedIncident, moment};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put_lines, wrap_words};
 use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, scrolled};
@@ -45,8 +45,8 @@ pub struct IncidentList {
 }
 
 impl IncidentList {
-    fn cursor(&self, rows: &[&Known]) -> usize {
-        let is_it = |known: &&Known| {
+    fn cursor(&self, rows: &[&ListedIncident]) -> usize {
+        let is_it = |known: &&ListedIncident| {
             let at = self.at.as_ref();
             at.is_some_and(|at| Arc::ptr_eq(at, &known.incident))
         };
@@ -54,13 +54,13 @@ impl IncidentList {
     }
 }
 
-fn rows(app: &App) -> Vec<&Known> {
+fn rows(app: &App) -> Vec<&ListedIncident> {
     app.incidents.newest_first().collect()
 }
 
 const HOST: &str = "HOST";
 
-const COLUMNS: &[Column<Known>] = &[
+const COLUMNS: &[Column<ListedIncident>] = &[
     Column::left("", 1, 0, unread, "Whether nobody has read it."),
     Column::left("WHEN", 11, 1, when, "By this machine's clock."),
     Column::left(
@@ -85,50 +85,50 @@ const COLUMNS: &[Column<Known>] = &[
     },
 ];
 
-fn unread(known: &Known, _: &Theme) -> Cell {
+fn unread(known: &ListedIncident, _: &Theme) -> Cell {
     Cell::new(if known.is_read { "" } else { "*" }, Role::Key)
 }
 
-fn when(known: &Known, theme: &Theme) -> Cell {
+fn when(known: &ListedIncident, theme: &Theme) -> Cell {
     match moment(&known.incident) {
         Some(time) => Cell::text(theme.clock(time, "%m-%d %H:%M")),
         None => Cell::absent(theme),
     }
 }
 
-fn host(known: &Known, theme: &Theme) -> Cell {
+fn host(known: &ListedIncident, theme: &Theme) -> Cell {
     let host = known.incident.host.clone();
     host.map_or_else(|| Cell::absent(theme), Cell::text)
 }
 
 /// The host's name says nothing where all are of the same.
-fn hidden(rows: &[&Known]) -> Hidden {
+fn hidden(rows: &[&ListedIncident]) -> Hidden {
     let mut hidden = Hidden::default();
     let mut hosts = rows.iter().map(|known| &known.incident.host);
     let first = hosts.next();
     if hosts.all(|host| Some(host) == first) {
-        let is_host = |column: &Column<Known>| column.title == HOST;
+        let is_host = |column: &Column<ListedIncident>| column.title == HOST;
         let at = COLUMNS.iter().position(is_host);
         at.into_iter().for_each(|at| hidden.hide(at));
     }
     hidden
 }
 
-fn severity_cell(known: &Known, _: &Theme) -> Cell {
+fn severity_cell(known: &ListedIncident, _: &Theme) -> Cell {
     let how = known.incident.severity;
     Cell::new(severity(how), role(how))
 }
 
-fn headline(known: &Known, _: &Theme) -> Cell {
+fn headline(known: &ListedIncident, _: &Theme) -> Cell {
     let incident = &known.incident;
     Cell::new(incident.headline.clone(), role(incident.severity))
 }
 
-fn process(known: &Known, theme: &Theme) -> Cell {
+fn process(known: &ListedIncident, theme: &Theme) -> Cell {
     program(&known.incident).map_or_else(|| Cell::absent(theme), Cell::text)
 }
 
-fn title(known: &Known, _: &Theme) -> Cell {
+fn title(known: &ListedIncident, _: &Theme) -> Cell {
     Cell::text(known.incident.title.clone())
 }
 
@@ -152,7 +152,9 @@ impl Screen for IncidentList {
             late: &[],
             hidden: hidden(&rows),
         };
-        let cell = |column: &Column<Known>, known: &&Known| (column.cell)(known, &app.theme);
+        let cell = |column: &Column<ListedIncident>, known: &&ListedIncident| {
+            (column.cell)(known, &app.theme)
+        };
         draw(COLUMNS, &rows, cell, &view, area, buffer, &app.theme);
     }
 

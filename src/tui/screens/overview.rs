@@ -22,7 +22,7 @@ use crate::tui::app::App;
 use crate::tui::chrome;
 use crate::tui::clipboard::Copied;
 use crate::tui::copy_text;
-use crate::tui::groups::{Group, Line};
+use crate::tui::groups::{Group, TableRow};
 use crate::tui::marks;
 use crate::tui::pools::unread_words;
 use crate::tui::rows::{ProcessRow, RowId};
@@ -118,8 +118,8 @@ impl Overview {
                 .get(at)
                 .map(|gpu| Anchor::Gpu(gpu.uuid.clone())),
             Some(line) => Some(match app.lines.get(line)? {
-                Line::Group(group) => Anchor::Group(group.title.clone()),
-                Line::Process { .. } => Anchor::Process(app.row_of_line(line)?.id()),
+                TableRow::Group(group) => Anchor::Group(group.title.clone()),
+                TableRow::Process { .. } => Anchor::Process(app.row_of_line(line)?.id()),
             }),
         }
     }
@@ -270,7 +270,7 @@ impl Overview {
             let at = self.process_cursor(app).unwrap_or(0);
             let lines = app.lines.len();
             return Some(match hit(app, lines, at, place, layout.processes)? {
-                Pressed::Line(line) => Pressed::Line(line + app.frame.gpus.len()),
+                Pressed::Row(line) => Pressed::Row(line + app.frame.gpus.len()),
                 heading => heading,
             });
         }
@@ -279,7 +279,7 @@ impl Overview {
         }
         let (_, offset) = self.gpu_rows(app, &rows, layout.gpus);
         let row = rows.get(offset + usize::from(place.y - layout.gpus.y - 1))?;
-        Some(Pressed::Line(row.position()))
+        Some(Pressed::Row(row.position()))
     }
 
     fn draw_processes(&self, app: &App, area: Rect, buffer: &mut Buffer) {
@@ -330,7 +330,7 @@ impl Overview {
 }
 
 /// Where the cursor stands on the first such line of the process table.
-fn below_gpus(app: &App, wanted: impl Fn(&Line) -> bool) -> Option<usize> {
+fn below_gpus(app: &App, wanted: impl Fn(&TableRow) -> bool) -> Option<usize> {
     let line = app.lines.iter().position(wanted)?;
     Some(line + app.frame.gpus.len())
 }
@@ -526,8 +526,8 @@ impl Screen for Overview {
         match self.pressed(app, place, body) {
             None => Hit::Nothing,
             Some(Pressed::Heading(column)) => Hit::Column(column),
-            Some(Pressed::Line(line)) if line == self.cursor => Hit::SameRow,
-            Some(Pressed::Line(line)) => {
+            Some(Pressed::Row(line)) if line == self.cursor => Hit::SameRow,
+            Some(Pressed::Row(line)) => {
                 self.go(app, line);
                 Hit::Row
             }
@@ -539,7 +539,7 @@ impl Screen for Overview {
             Some(Anchor::Gpu(uuid)) => app.frame.gpus.iter().position(|gpu| gpu.uuid == *uuid),
             Some(Anchor::Process(id)) => {
                 let row = app.rows.iter().position(|row| row.id() == *id);
-                let shows = |line: &Line| line.row().is_some() && line.row() == row;
+                let shows = |line: &TableRow| line.row().is_some() && line.row() == row;
                 below_gpus(app, shows)
             }
             Some(Anchor::Group(title)) => below_gpus(app, |line| {

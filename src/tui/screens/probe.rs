@@ -486,7 +486,7 @@ mod tests {
         let mut app = app([probe(197_000, 400)]);
         let gpu = GpuUuid("GPU-1".into());
         let mut screen = ProbeScreen::new(gpu.clone());
-        app.probes.ask(crate::model::probe::Wish {
+        app.probes.ask(crate::model::probe::ProbeRequest {
             gpu: gpu.clone(),
             ..Default::default()
         });

@@ -17,7 +17,7 @@ use crate::model::history::{ProcessMetric, SeriesKey};
 use crate::model::incident::Incident;
 use crate::model::process::{Process, ProcessDetail, ProcessKey, RunState, Variable};
 use crate::model::reading::{Missing, Reading};
-use crate::model::reported_pool::ToldPool;
+use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, Mono, UnixMillis};
 use crate::source::Request;
 use crate::tui::action::Action;
@@ -243,7 +243,7 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
 }
 
 /// What a framework tells of itself: of what it does not tell, the reason.
-fn told_facts(told: &ToldPool, theme: &Theme) -> [Fact; 6] {
+fn told_facts(told: &ReportedPool, theme: &Theme) -> [Fact; 6] {
     let fact = |name, reading: &Reading<Bytes>, peak: Option<Bytes>| {
         let most = peak.map_or(String::new(), |peak| format!("  at most {peak}"));
         let words = |now: &Bytes| format!("{now}{most}");

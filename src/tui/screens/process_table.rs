@@ -5,7 +5,7 @@ use ratatui::layout::{Position, Rect};
 
 use crate::tui::app::App;
 use crate::tui::columns::{PROCESS_COLUMNS, hidden, late};
-use crate::tui::groups::Line;
+use crate::tui::groups::TableRow;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{columns, put, put_line};
@@ -23,15 +23,15 @@ pub fn draw_processes(
 ) -> usize {
     let cell = |column: &Column<ProcessRow>, row: &ProcessRow| cell_of(column, row, app);
     let has_tag = |row: &ProcessRow| app.tags.has(row.id().key);
-    let place = Place { at, marked, area };
+    let place = RowPosition { at, marked, area };
     draw(app, rows, cell, has_tag, &place, buffer)
 }
 
 /// The same for the lines of the app: its rows, as they are grouped.
 pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut Buffer) -> usize {
-    let cell = |column: &Column<ProcessRow>, line: &Line| match line {
-        Line::Group(group) => group.cell(column.title),
-        Line::Process { row, depth } => {
+    let cell = |column: &Column<ProcessRow>, line: &TableRow| match line {
+        TableRow::Group(group) => group.cell(column.title),
+        TableRow::Process { row, depth } => {
             let mut cell = cell_of(column, &app.rows[*row], app);
             if column.title == "COMMAND" {
                 cell.text.insert_str(0, &"  ".repeat(*depth));
@@ -39,11 +39,11 @@ pub fn draw_lines(app: &App, at: usize, marked: bool, area: Rect, buffer: &mut B
             cell
         }
     };
-    let has_tag = |line: &Line| {
+    let has_tag = |line: &TableRow| {
         let row = line.row().map(|row| &app.rows[row]);
         row.is_some_and(|row| app.tags.has(row.id().key))
     };
-    let place = Place { at, marked, area };
+    let place = RowPosition { at, marked, area };
     let below = draw(app, &app.lines, cell, has_tag, &place, buffer);
     draw_names(app, at, area, buffer);
     below
@@ -85,13 +85,13 @@ pub fn hit(app: &App, lines: usize, at: usize, place: Position, area: Rect) -> O
         return Some(Pressed::Heading(placed.iter().find(under)?.column));
     }
     let line = scrolled(at, lines, rows_of(area)) + usize::from(place.y - area.y - 1);
-    (line < lines).then_some(Pressed::Line(line))
+    (line < lines).then_some(Pressed::Row(line))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressed {
     Heading(usize),
-    Line(usize),
+    Row(usize),
 }
 
 fn rows_of(area: Rect) -> usize {
@@ -124,7 +124,7 @@ fn view(app: &App) -> View {
     }
 }
 
-struct Place {
+struct RowPosition {
     at: usize,
     marked: bool,
     area: Rect,
@@ -135,7 +135,7 @@ fn draw<R>(
     rows: &[R],
     cell: impl Fn(&Column<ProcessRow>, &R) -> Cell,
     has_tag: impl Fn(&R) -> bool,
-    place: &Place,
+    place: &RowPosition,
     buffer: &mut Buffer,
 ) -> usize {
     let area = place.area;

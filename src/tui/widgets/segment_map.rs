@@ -81,7 +81,7 @@ pub struct SegmentLayout {
 
 /// What a cell holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Under<'m> {
+pub struct CellContents<'m> {
     pub segment: &'m Segment,
     /// First byte of the cell, counted from the segment's address, and the byte behind its last.
     pub from: u64,
@@ -90,7 +90,7 @@ pub struct Under<'m> {
     pub blocks: &'m [Block],
 }
 
-impl Under<'_> {
+impl CellContents<'_> {
     /// `7f2a00000000 20.0M large stream 0 +4.0M: # 2.0M = 6.0M and 3 more`
     pub fn words(&self, most: usize, theme: &Theme) -> String {
         let segment = self.segment;
@@ -230,7 +230,7 @@ impl SegmentLayout {
     }
 
     /// What is under a cursor.
-    pub fn under<'m>(&self, map: &'m PoolMap, cursor: Cursor) -> Option<Under<'m>> {
+    pub fn under<'m>(&self, map: &'m PoolMap, cursor: Cursor) -> Option<CellContents<'m>> {
         let cursor = self.nearest(cursor);
         let piece = self.piece(cursor.row, cursor.x)?;
         let segment = map.segments.get(piece.segment)?;
@@ -241,7 +241,7 @@ impl SegmentLayout {
             .blocks
             .partition_point(|b| offset(b).saturating_add(b.size.0) <= from);
         let last = segment.blocks.partition_point(|b| offset(b) < to);
-        Some(Under {
+        Some(CellContents {
             segment,
             from,
             to,

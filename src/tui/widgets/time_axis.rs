@@ -14,12 +14,12 @@ pub struct TimeAxis {
     pub end: Mono,
     pub length: Millis,
     /// Set when it does not end now.
-    pub past: Option<Past>,
+    pub past: Option<AxisEnd>,
 }
 
 /// An end that is not now.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Past {
+pub struct AxisEnd {
     /// What a clock showed there.
     pub time: UnixMillis,
     pub ago: Millis,
@@ -116,7 +116,7 @@ impl TimeAxis {
 
     /// `now`, or `12:04`
     fn short_words(&self, theme: &Theme) -> String {
-        let clock = |past: Past| self.clock(past.time, theme);
+        let clock = |past: AxisEnd| self.clock(past.time, theme);
         self.past.map_or_else(|| "now".into(), clock)
     }
 
@@ -176,7 +176,7 @@ mod tests {
             past: None,
         };
         assert_eq!(drawn(axis, 32), "-1h--------------30m---------now");
-        axis.past = Some(Past {
+        axis.past = Some(AxisEnd {
             time: UnixMillis(43_440_000),
             ago: Millis(3_720_000),
         });
@@ -206,7 +206,7 @@ mod tests {
         let all: Vec<u16> = (0..32).collect();
         assert_eq!(marked(axis, 32, &all), format!("{}now", "x".repeat(29)));
         let past = TimeAxis {
-            past: Some(Past {
+            past: Some(AxisEnd {
                 time: UnixMillis(43_440_000),
                 ago: Millis(3_720_000),
             }),

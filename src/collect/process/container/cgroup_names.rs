@@ -6,7 +6,7 @@
 //! the outermost counts: it is the one that this machine's runtime knows.
 
 use super::super::cgroup::segments;
-use super::Found;
+use super::ContainerMatch;
 use crate::model::container::Runtime;
 use crate::model::text::visible;
 
@@ -15,8 +15,8 @@ const SHORT_DIGITS: usize = 12;
 const MAX_NAME_CHARS: usize = 64;
 
 /// What the lines of `/proc/PID/cgroup` name, of either version.
-pub fn found(cgroup: &str) -> Option<Found> {
-    let each = |of: fn(&[&str]) -> Option<Found>| {
+pub fn found(cgroup: &str) -> Option<ContainerMatch> {
+    let each = |of: fn(&[&str]) -> Option<ContainerMatch>| {
         cgroup.lines().find_map(|line| {
             let path: Vec<&str> = segments(line).collect();
             of(&path)
@@ -27,7 +27,7 @@ pub fn found(cgroup: &str) -> Option<Found> {
         .or_else(|| each(slurm_step))
 }
 
-fn with_id(path: &[&str]) -> Option<Found> {
+fn with_id(path: &[&str]) -> Option<ContainerMatch> {
     let (at, prefix, id) = path.iter().enumerate().find_map(|(at, segment)| {
         let bare = segment.strip_suffix(".scope").unwrap_or(segment);
         let (prefix, id) = bare.rsplit_once('-').unwrap_or(("", bare));
@@ -42,7 +42,7 @@ fn with_id(path: &[&str]) -> Option<Found> {
             Some(_) => Runtime::Kubernetes,
             None => Runtime::Unknown,
         });
-    Some(Found {
+    Some(ContainerMatch {
         runtime,
         id: id.to_owned(),
         shown: id[..SHORT_DIGITS].to_owned(),
@@ -69,7 +69,7 @@ fn pod_uid(segment: &str) -> Option<String> {
     is_uid.then_some(uid)
 }
 
-fn with_name(path: &[&str]) -> Option<Found> {
+fn with_name(path: &[&str]) -> Option<ContainerMatch> {
     path.iter().enumerate().find_map(|(at, segment)| {
         let is_below = |parent: &str| at > 0 && path[at - 1] == parent;
         let (runtime, name) = if let Some(name) = segment.strip_prefix("lxc.payload.") {
@@ -89,7 +89,7 @@ fn with_name(path: &[&str]) -> Option<Found> {
         } else {
             return None;
         };
-        Some(Found::named(
+        Some(ContainerMatch::named(
             runtime,
             visible(name.as_bytes(), MAX_NAME_CHARS),
         ))
@@ -101,7 +101,7 @@ fn unescaped(unit: &str) -> String {
     unit.replace("\\x2d", "-")
 }
 
-fn slurm_step(path: &[&str]) -> Option<Found> {
+fn slurm_step(path: &[&str]) -> Option<ContainerMatch> {
     let part = |prefix: &str| {
         let after = |segment: &&str| segment.strip_prefix(prefix).map(str::to_owned);
         let is_plain = |text: &String| {
@@ -111,7 +111,10 @@ fn slurm_step(path: &[&str]) -> Option<Found> {
     };
     let job = part("job_").filter(|job| job.bytes().all(|b| b.is_ascii_digit()))?;
     let step = part("step_")?;
-    Some(Found::named(Runtime::Slurm, format!("{job}.{step}")))
+    Some(ContainerMatch::named(
+        Runtime::Slurm,
+        format!("{job}.{step}"),
+    ))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use super::super::dir::Dir;
 use super::super::environment;
 use super::super::nul_list::{self, List};
-use super::Found;
+use super::ContainerMatch;
 use crate::model::container::Runtime;
 use crate::model::text::visible;
 
@@ -19,7 +19,7 @@ pub fn found(
     dir: &Dir,
     environment: Option<&List>,
     ours: Option<u64>,
-) -> Option<(Found, Option<String>)> {
+) -> Option<(ContainerMatch, Option<String>)> {
     // The mounts may be thousands of lines: only those of a process that has mounts of its own are worth reading.
     let namespace = dir.mount_namespace().ok()?;
     if ours? == namespace {
@@ -41,7 +41,10 @@ pub fn found(
         let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         visible(file, MAX_NAME_CHARS)
     });
-    Some((Found::named(runtime, format!("mnt:{namespace}")), name))
+    Some((
+        ContainerMatch::named(runtime, format!("mnt:{namespace}")),
+        name,
+    ))
 }
 
 fn by_mounts(dir: &Dir) -> Option<Runtime> {

@@ -34,7 +34,7 @@ pub struct Files {
 
 /// What a cgroup or a mount says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct ContainerMatch {
     pub runtime: Runtime,
     /// As the runtime's files know it.
     pub id: String,
@@ -44,7 +44,7 @@ pub struct Found {
     pub pod: Option<String>,
 }
 
-impl Found {
+impl ContainerMatch {
     /// Of a runtime that has names and no ids.
     fn named(runtime: Runtime, name: String) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Containers {
     }
 }
 
-fn take(process: &mut Process, found: Found) {
+fn take(process: &mut Process, found: ContainerMatch) {
     process.container = Reading::Value(found.shown);
     process.container_runtime = Some(found.runtime);
 }

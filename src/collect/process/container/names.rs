@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::super::environment;
 use super::super::nul_list::List;
-use super::{Files, Found, open_beneath};
+use super::{ContainerMatch, Files, open_beneath};
 use crate::model::container::Runtime;
 use crate::model::reading::{Reading, Reason};
 use crate::model::text::visible;
@@ -60,7 +60,7 @@ impl Names {
         }
     }
 
-    pub fn of(&mut self, found: &Found, environment: Option<&List>) -> Reading<String> {
+    pub fn of(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
         if let Some(name) = self.known.get(&found.id) {
             return Reading::Value(name.clone());
         }
@@ -86,7 +86,7 @@ impl Names {
         Reading::Value(name)
     }
 
-    fn look_up(&self, found: &Found) -> io::Result<Option<String>> {
+    fn look_up(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
         if found.pod.is_some()
             && let Ok(Some(name)) = self.logged(found)
         {
@@ -120,7 +120,7 @@ impl Names {
     }
 
     /// By the names of the log files that the kubelet links, and of its directories.
-    fn logged(&self, found: &Found) -> io::Result<Option<String>> {
+    fn logged(&self, found: &ContainerMatch) -> io::Result<Option<String>> {
         let root = &self.files.root;
         let end = format!("-{}.log", found.id);
         let logs = open_beneath::names(root, "var/log/containers", MAX_LISTED).unwrap_or_default();
@@ -197,7 +197,7 @@ mod tests {
                 root: self.0.path().to_owned(),
                 home: Some(self.0.path().join("home/ana")),
             };
-            let found = Found {
+            let found = ContainerMatch {
                 runtime,
                 id: ID.to_owned(),
                 shown: String::new(),

@@ -7,7 +7,7 @@ use super::readings::{Details, Round};
 use crate::model::units::{Mono, UnixMillis};
 
 /// Something whole.
-pub(super) enum Heard {
+pub(super) enum ScriptLine {
     Facts(Box<Facts>),
     Round(Round),
     Details(Details),
@@ -32,18 +32,18 @@ pub(super) struct Lines {
 
 impl Lines {
     /// One more line, without its end; something whole when it was the last of it.
-    pub(super) fn take(&mut self, line: &[u8]) -> Option<Heard> {
+    pub(super) fn take(&mut self, line: &[u8]) -> Option<ScriptLine> {
         let (kind, text) = line.split_first()?;
         let text = text.strip_prefix(b" ").unwrap_or(text);
         match kind {
             b'.' if text.is_empty() => {
                 self.is_begun = true;
-                Some(Heard::Facts(self.facts.take().unwrap_or_default()))
+                Some(ScriptLine::Facts(self.facts.take().unwrap_or_default()))
             }
             b'.' => {
                 let ends = number(text);
                 let is_it = |round: &mut Round| Some(round.number) == ends;
-                self.round.take_if(is_it).map(Heard::Round)
+                self.round.take_if(is_it).map(ScriptLine::Round)
             }
             b'b' => {
                 self.round = number(text).map(|number| Round {
@@ -62,13 +62,13 @@ impl Lines {
             b';' => {
                 let ends = number(text);
                 let is_it = |details: &mut Details| Some(details.number) == ends;
-                self.details.take_if(is_it).map(Heard::Details)
+                self.details.take_if(is_it).map(ScriptLine::Details)
             }
             b't' | b'v' | b'w' => {
                 self.details.as_mut()?.take(*kind, text);
                 None
             }
-            b'h' => clocks(text).map(Heard::Clocks),
+            b'h' => clocks(text).map(ScriptLine::Clocks),
             kind if kind.is_ascii_uppercase() && !self.is_begun => {
                 self.facts.get_or_insert_default().take(*kind, text);
                 None
@@ -111,7 +111,7 @@ mod tests {
     use crate::model::host::PidNamespace;
     use proptest::prelude::*;
 
-    fn heard(text: &str) -> Vec<Heard> {
+    fn heard(text: &str) -> Vec<ScriptLine> {
         let mut lines = Lines::default();
         let all = text.lines().filter_map(|line| lines.take(line.as_bytes()));
         all.collect()
@@ -122,7 +122,7 @@ mod tests {
         let told = "N node17\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\n\
                     F \"clocks_throttle_reasons.active\"\n.\nN other\n.\n";
         let heard = heard(told);
-        let [Heard::Facts(facts), Heard::Facts(again)] = &heard[..] else {
+        let [ScriptLine::Facts(facts), ScriptLine::Facts(again)] = &heard[..] else {
             panic!("not two");
         };
         assert_eq!(facts.host.as_deref(), Some("node17"));
@@ -142,7 +142,12 @@ mod tests {
     fn a_round_is_whole_when_its_own_end_was_heard() {
         let told = ".\ng stray\nb 1\nu 10.50 1763668000\ng 0, a\n. 2\nb 2\ng 0, b\ng 1, c\ne 0\nh 11.5 1763668001\n. 2\n. 2\n";
         let heard = heard(told);
-        let [Heard::Facts(_), Heard::Clocks(clocks), Heard::Round(round)] = &heard[..] else {
+        let [
+            ScriptLine::Facts(_),
+            ScriptLine::Clocks(clocks),
+            ScriptLine::Round(round),
+        ] = &heard[..]
+        else {
             panic!("not those");
         };
         assert_eq!(
@@ -158,7 +163,7 @@ mod tests {
     fn details_are_whole_when_their_own_end_was_heard() {
         let told = ".\nt stray\ni 3\nt # gpu\nv GPU 0\n; 2\nb 4\nw | 0\n; 3\n; 3\n";
         let heard = heard(told);
-        let [Heard::Facts(_), Heard::Details(details)] = &heard[..] else {
+        let [ScriptLine::Facts(_), ScriptLine::Details(details)] = &heard[..] else {
             panic!("not those");
         };
         assert_eq!(details.number, 3);

@@ -30,7 +30,7 @@ mod view;
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
-use self::lines::{Heard, Lines};
+use self::lines::{Lines, ScriptLine};
 pub(super) use self::refusal::{refused, untold};
 use self::schedule::Pace;
 pub(super) use self::script::{GREETING, found, script};
@@ -62,22 +62,22 @@ pub(super) fn follow(
         while let Ok(true) = next(from, &mut line) {
             let interval = Pace::interval(orders);
             let frame = match lines.take(&line) {
-                Some(Heard::Facts(facts)) => {
+                Some(ScriptLine::Facts(facts)) => {
                     pace.begin(facts.query());
                     heard(Some(Update::Hello(Arc::new(view.hello(*facts)))));
                     continue;
                 }
-                Some(Heard::Round(round)) => {
+                Some(ScriptLine::Round(round)) => {
                     let frame = view.frame(&round, interval);
                     pace.answered(round.number, view.wants());
                     Some(frame)
                 }
-                Some(Heard::Details(details)) => {
+                Some(ScriptLine::Details(details)) => {
                     view.take(&details);
                     pace.answered(details.number, view.wants());
                     None
                 }
-                Some(Heard::Clocks(clocks)) => {
+                Some(ScriptLine::Clocks(clocks)) => {
                     let overdue = pace.overdue();
                     overdue.map(|since| view.silent(clocks, since, interval))
                 }

@@ -22,14 +22,14 @@ const MAX_COMMAND: usize = 1_024;
 
 /// What is known beside the round itself.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'a> {
+pub(super) struct ProcessContext<'a> {
     pub facts: &'a Facts,
     pub usage: &'a Usage,
     /// Why nothing else is.
     pub untold: &'a Missing,
 }
 
-impl Known<'_> {
+impl ProcessContext<'_> {
     fn untold<T>(self) -> Reading<T> {
         Reading::Missing(self.untold.clone())
     }
@@ -37,7 +37,7 @@ impl Known<'_> {
 
 /// What makes shares of processor time out of two rounds.
 #[derive(Debug, Default)]
-pub(super) struct People {
+pub(super) struct CpuShares {
     /// Of each process its CPU ticks, and when.
     ticks: HashMap<ProcessKey, (u64, Mono)>,
 }
@@ -54,13 +54,13 @@ struct App<'a> {
 /// A process on a GPU, not yet known to the kernel; its name as `nvidia-smi` has it.
 type Holder = (GpuProcess, Reading<String>);
 
-impl People {
+impl CpuShares {
     /// All of them, by PID; each GPU gets its list.
     pub(super) fn list(
         &mut self,
         gpus: &mut [Gpu],
         round: &Round,
-        known: Known<'_>,
+        known: ProcessContext<'_>,
     ) -> Vec<Process> {
         if round.apps_exit != Some(0) {
             let why = "nvidia-smi there lists no processes";
@@ -100,7 +100,7 @@ impl People {
         &mut self,
         holders: impl Iterator<Item = &'a Holder>,
         round: &Round,
-        known: Known<'_>,
+        known: ProcessContext<'_>,
     ) -> BTreeMap<Pid, Process> {
         let stats = round.stats.iter().filter_map(|line| Stat::parse(line));
         let stats: HashMap<Pid, Stat<'_>> = stats.map(|stat| (stat.pid, stat)).collect();
@@ -120,7 +120,7 @@ impl People {
         &mut self,
         (pid, name): (Pid, &Reading<String>),
         (stat, person): (Option<&Stat<'_>>, Option<&[u8]>),
-        (clocks, known): (Clocks, Known<'_>),
+        (clocks, known): (Clocks, ProcessContext<'_>),
     ) -> Process {
         let mut process = Process {
             key: ProcessKey {

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::super::outgoing::Orders;
-use super::view::Wants;
+use super::view::OptionalQueries;
 use crate::model::units::Millis;
 
 /// `nvidia-smi` starts anew for each round and asks the driver for everything: more often costs the host too much.
@@ -38,7 +38,7 @@ struct State {
     details: u64,
     /// After the first round.
     details_due: Option<Instant>,
-    wants: Wants,
+    wants: OptionalQueries,
     is_over: bool,
 }
 
@@ -88,7 +88,7 @@ impl Pace {
     }
 
     /// All that was asked for under this number has come; the next questions are of `wants`.
-    pub(super) fn answered(&self, number: u64, wants: Wants) {
+    pub(super) fn answered(&self, number: u64, wants: OptionalQueries) {
         let mut state = self.state();
         state.answered(number, Instant::now());
         state.wants = wants;
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(state.next_details(begun), Some("d 2".into()));
         assert_eq!(state.next(begun), None, "one thing at a time");
         state.answered(2, at(1));
-        state.wants = Wants {
+        state.wants = OptionalQueries {
             instances: true,
             pids: [Pid(7), Pid(31)].into(),
         };

@@ -10,7 +10,7 @@ use super::fields::{Card, FIELDS};
 use super::host::Machine;
 use super::instances::{Instances, instances};
 use super::lines::Clocks;
-use super::processes::{Known, People};
+use super::processes::{CpuShares, ProcessContext};
 use super::readings::{Details, Round};
 use super::usage::Usage;
 use crate::model::frame::{Frame, ProcessList, SCHEMA};
@@ -34,14 +34,14 @@ pub(super) struct View {
     /// When it was told, by the host's clock.
     read: Option<Mono>,
     machine: Machine,
-    people: People,
+    people: CpuShares,
     usage: Usage,
     instances: Instances,
 }
 
 /// What is asked for only where there is some.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Wants {
+pub(super) struct OptionalQueries {
     /// Of MIG.
     pub instances: bool,
     /// Processes that the list of those that compute does not name.
@@ -56,7 +56,7 @@ impl View {
             frame: Frame::default(),
             read: None,
             machine: Machine::default(),
-            people: People::default(),
+            people: CpuShares::default(),
             usage: Usage::default(),
             instances: Instances::new(),
         }
@@ -99,7 +99,7 @@ impl View {
             .collect();
         let driver = self.driver(&cards, round);
         let mut gpus: Vec<Gpu> = cards.into_iter().map(|card| self.gpu(card)).collect();
-        let known = Known {
+        let known = ProcessContext {
             facts: &self.facts,
             usage: &self.usage,
             untold: &self.untold,
@@ -133,11 +133,11 @@ impl View {
     }
 
     /// What the next questions have to name.
-    pub(super) fn wants(&self) -> Wants {
+    pub(super) fn wants(&self) -> OptionalQueries {
         let is_on = |gpu: &Gpu| gpu.mig_enabled.get() == Some(true);
         let are_ours = self.facts.namespace == PidNamespace::Host;
         let pids = self.usage.graphics_pids().filter(|_| are_ours);
-        Wants {
+        OptionalQueries {
             instances: self.frame.gpus.iter().any(is_on),
             pids: pids.take(MAX_PIDS).collect(),
         }
@@ -267,7 +267,7 @@ fn no_gpus(round: &Round) -> Missing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::{Heard, Lines};
+    use super::super::lines::{Lines, ScriptLine};
     use super::*;
     use crate::model::gpu::Throttle;
     use crate::model::units::{Bytes, Percent, UnixMillis};
@@ -283,10 +283,10 @@ mod tests {
         let mut frames = Vec::new();
         for line in told.lines() {
             match lines.take(line.as_bytes()) {
-                Some(Heard::Facts(facts)) => drop(view.hello(*facts)),
-                Some(Heard::Round(round)) => frames.push(view.frame(&round, Millis(1_000))),
-                Some(Heard::Details(details)) => view.take(&details),
-                Some(Heard::Clocks(clocks)) => {
+                Some(ScriptLine::Facts(facts)) => drop(view.hello(*facts)),
+                Some(ScriptLine::Round(round)) => frames.push(view.frame(&round, Millis(1_000))),
+                Some(ScriptLine::Details(details)) => view.take(&details),
+                Some(ScriptLine::Clocks(clocks)) => {
                     frames.push(view.silent(clocks, Duration::from_secs(7), Millis(1_000)));
                 }
                 None => {}

@@ -27,8 +27,8 @@ fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
     )
 }
 
-/// Two hosts of different boots; the second is recorded from the tenth second on, and longer.
-struct Two {
+/// TwoHosts hosts of different boots; the second is recorded from the tenth second on, and longer.
+struct TwoHosts {
     list: Source,
     hosts: Vec<Source>,
     shown: [Option<u64>; 2],
@@ -36,7 +36,7 @@ struct Two {
     position: Position,
 }
 
-impl Two {
+impl TwoHosts {
     fn start(paused: bool) -> Self {
         let options = Options {
             paused,
@@ -105,7 +105,7 @@ impl Two {
 
 #[test]
 fn whoever_moves_moves_all_to_the_same_moment_of_the_wall() {
-    let mut two = Two::start(true);
+    let mut two = TwoHosts::start(true);
     two.until_shown(0, [Some(0), None]);
     let begins_in = Millis(10_000);
     two.until_link(1, Link::Later { begins_in });
@@ -133,7 +133,7 @@ fn whoever_moves_moves_all_to_the_same_moment_of_the_wall() {
 
 #[test]
 fn they_play_side_by_side_to_the_end_of_the_last_and_start_over() {
-    let mut two = Two::start(false);
+    let mut two = TwoHosts::start(false);
     two.ask(None, Play::Speed(64.0));
     two.until(
         |two| two.shown == [Some(30), Some(30)] || two.shown[0] > Some(30),
@@ -147,9 +147,9 @@ fn they_play_side_by_side_to_the_end_of_the_last_and_start_over() {
 
 #[test]
 fn the_thread_ends_when_nobody_reads_any_more() {
-    let two = Two::start(false);
+    let two = TwoHosts::start(false);
     let (alive, ended) = mpsc::channel::<()>();
-    let Two { list, hosts, .. } = two;
+    let TwoHosts { list, hosts, .. } = two;
     let (feed, requests, _) = stream();
     let group = Group::new(
         vec![Member::new(recording(0, 0..9).1, feed, 0)],

@@ -251,7 +251,7 @@ impl Screen for GpuScreen {
         let lines = self.rows(app).len();
         match hit(app, lines, self.cursor, place, parts.processes) {
             Some(Pressed::Heading(column)) => Hit::Column(column),
-            Some(Pressed::Line(line)) => {
+            Some(Pressed::Row(line)) => {
                 let same = self.pane == Pane::Processes && line == self.cursor;
                 (self.pane, self.cursor) = (Pane::Processes, line);
                 if same { Hit::SameRow } else { Hit::Row }

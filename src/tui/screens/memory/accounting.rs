@@ -8,7 +8,7 @@ use crate::tui::pools;
 use crate::tui::theme::Role;
 
 /// One line of the accounting.
-pub(super) struct Line {
+pub(super) struct AccountingRow {
     pub(super) shape: Option<(&'static str, Role)>,
     pub(super) name: &'static str,
     pub(super) words: String,
@@ -23,8 +23,8 @@ fn line(
     name: &'static str,
     words: &str,
     size: String,
-) -> Line {
-    Line {
+) -> AccountingRow {
+    AccountingRow {
         shape,
         name,
         words: words.into(),
@@ -35,7 +35,7 @@ fn line(
 }
 
 impl Shown<'_> {
-    pub(super) fn lines(&self) -> Vec<Line> {
+    pub(super) fn lines(&self) -> Vec<AccountingRow> {
         let mut lines = Vec::from(self.pool_lines());
         lines.extend(self.idle_lines());
         lines.push(self.other_line());
@@ -44,12 +44,12 @@ impl Shown<'_> {
         lines
     }
 
-    fn pool_lines(&self) -> [Line; 2] {
+    fn pool_lines(&self) -> [AccountingRow; 2] {
         let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
         let peak = self.pool.stats.allocated_peak;
         let shape = Some((glyphs.allocated, Role::Allocated));
         let size = gib(figures.allocated);
-        let allocated = Line {
+        let allocated = AccountingRow {
             peak: if peak.0 > 0 { gib(peak) } else { String::new() },
             compare: "memory_allocated()".into(),
             ..line(shape, "allocated", "in live tensors", size)
@@ -57,7 +57,7 @@ impl Shown<'_> {
         let shape = Some((glyphs.idle, Role::Idle));
         let size = gib(figures.idle);
         let reserved = gib(Bytes(figures.allocated.0 + figures.idle.0));
-        let idle = Line {
+        let idle = AccountingRow {
             compare: format!("reserved {reserved}"),
             ..line(shape, "idle", "reserved - allocated", size)
         };
@@ -65,7 +65,7 @@ impl Shown<'_> {
     }
 
     /// The parts of what is idle; rare ones only where there are any.
-    fn idle_lines(&self) -> Vec<Line> {
+    fn idle_lines(&self) -> Vec<AccountingRow> {
         let Some(parts) = self.figures.idle_parts else {
             let words = "expandable segments: only the map tells";
             let absent = self.theme.glyphs.absent.to_owned();
@@ -85,7 +85,7 @@ impl Shown<'_> {
         lines
     }
 
-    fn other_line(&self) -> Line {
+    fn other_line(&self) -> AccountingRow {
         let (figures, glyphs) = (&self.figures, &self.theme.glyphs);
         let about = if figures.approximate { "~" } else { "" };
         let size = figures
@@ -96,7 +96,7 @@ impl Shown<'_> {
     }
 
     /// What is not the process's.
-    fn card_lines(&self) -> Vec<Line> {
+    fn card_lines(&self) -> Vec<AccountingRow> {
         let glyphs = &self.theme.glyphs;
         let Some(card) = self.figures.card else {
             return Vec::new();
@@ -134,7 +134,7 @@ impl Shown<'_> {
         }
     }
 
-    fn process_line(&self) -> Line {
+    fn process_line(&self) -> AccountingRow {
         let vram = pools::vram(&self.app.frame, self.pool);
         let peak = self.gpu.and_then(|gpu| {
             let key = SeriesKey::Vram(self.screen.process, gpu.uuid.clone());
@@ -144,7 +144,7 @@ impl Shown<'_> {
         });
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let peak = peak.map_or(String::new(), |span| gib(Bytes(span.1 as u64)));
-        Line {
+        AccountingRow {
             shape: None,
             name: "process",
             words: String::new(),
@@ -158,6 +158,6 @@ impl Shown<'_> {
     }
 }
 
-pub(super) fn len(lines: &[Line]) -> u16 {
+pub(super) fn len(lines: &[AccountingRow]) -> u16 {
     u16::try_from(lines.len()).unwrap_or(u16::MAX)
 }

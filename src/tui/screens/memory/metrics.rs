@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use super::analysed_map::Read;
 use super::figures::{STEP, gib};
 use super::{Pane, Shown};
-use crate::allocator::fragmentation::Shelf;
+use crate::allocator::fragmentation::StreamPool;
 use crate::model::pool::Pool;
 use crate::model::units::Bytes;
 use crate::tui::theme::{Role, Theme};
@@ -88,7 +88,7 @@ fn shelf_lines(read: &Read) -> Vec<Metric> {
         value: String::new(),
         words: String::new(),
     };
-    let line = |shelf: &Shelf| Metric {
+    let line = |shelf: &StreamPool| Metric {
         name: format!(
             "stream {} {}",
             stream_words(shelf.stream),

@@ -119,7 +119,7 @@ enum Pane {
 
 /// Where a part was drawn last, which a press of the mouse must know.
 #[derive(Debug, Clone, Copy)]
-struct Drawn {
+struct DrawnAreas {
     pane: Pane,
     area: Rect,
     /// The first row in it.
@@ -140,7 +140,7 @@ pub struct MemoryScreen {
     ask_stack: bool,
     /// It lies below other things and takes no keys: no cursor in the map.
     lies_below: bool,
-    drawn: RefCell<Vec<Drawn>>,
+    drawn: RefCell<Vec<DrawnAreas>>,
     /// The newest map of this pool.
     read: Option<Read>,
 }
@@ -273,7 +273,7 @@ impl Screen for MemoryScreen {
     }
 
     fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
-        // Drawn to nowhere: only where the chart stands is asked.
+        // DrawnAreas to nowhere: only where the chart stands is asked.
         self.paint(app, body, &mut Buffer::empty(body))
     }
 
@@ -314,7 +314,7 @@ impl Screen for MemoryScreen {
     fn click(&mut self, _app: &App, place: Position, _body: Rect) -> Hit {
         let drawn = self.drawn.get_mut().iter();
         let hit = drawn.rev().find(|drawn| drawn.area.contains(place));
-        let Some(Drawn { pane, area, first }) = hit.copied() else {
+        let Some(DrawnAreas { pane, area, first }) = hit.copied() else {
             return Hit::Nothing;
         };
         self.pane = pane;
@@ -384,7 +384,7 @@ impl Screen for MemoryScreen {
 
 impl Shown<'_> {
     fn remember(&self, pane: Pane, area: Rect, first: usize) {
-        let drawn = Drawn { pane, area, first };
+        let drawn = DrawnAreas { pane, area, first };
         self.screen.drawn.borrow_mut().push(drawn);
     }
 }

@@ -4,14 +4,14 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Shown;
-use super::accounting::Line;
+use super::accounting::AccountingRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::bar::{self, Part};
 use crate::tui::widgets::cells::{fit, put, put_right};
 
 impl Shown<'_> {
     /// The bar with the headings in its row, and the lines below it.
-    pub(super) fn table(&self, lines: &[Line], area: Rect, buffer: &mut Buffer) {
+    pub(super) fn table(&self, lines: &[AccountingRow], area: Rect, buffer: &mut Buffer) {
         let theme = self.theme;
         // Wider, the eye would lose the line between a name and its figure.
         let area = Rect {

@@ -7,7 +7,7 @@ use super::super::Screen;
 use super::MemoryScreen;
 use super::stack::stack_lines;
 use super::title::process_name;
-use crate::model::reported_pool::ToldPool;
+use crate::model::reported_pool::ReportedPool;
 use crate::model::units::{Bytes, GpuUuid};
 use crate::tui::app::App;
 use crate::tui::marks;
@@ -81,7 +81,7 @@ pub(super) fn draw(
 }
 
 /// `JAX, XLA BFC, device 0: allocated 1.2 GiB, reserved 3.0 GiB, idle 1.8 GiB`, as far as it is told.
-fn told_words(told: &ToldPool) -> String {
+fn told_words(told: &ReportedPool) -> String {
     let figures = [
         ("allocated", told.allocated.get()),
         ("reserved", told.reserved.get()),

@@ -61,7 +61,7 @@ impl Holders {
         bytes.fold(0, i64::saturating_add)
     }
 
-    fn draw(&self, list: &Drawn<'_>, area: Rect, buffer: &mut Buffer, theme: &Theme) {
+    fn draw(&self, list: &ListContext<'_>, area: Rect, buffer: &mut Buffer, theme: &Theme) {
         let hidden = match self.all.len() - self.list.len() {
             0 => String::new(),
             hidden => format!(", {hidden} hidden"),
@@ -125,7 +125,7 @@ impl Holders {
 }
 
 /// What is said around a list.
-struct Drawn<'d> {
+struct ListContext<'d> {
     title: String,
     stacks: &'d Stacks,
     empty: &'d str,
@@ -145,7 +145,7 @@ impl SnapshotScreen {
             None => "REQUESTED at the snapshot".to_owned(),
             Some(moment) => format!("REQUESTED after {}", when(device, moment)),
         };
-        let list = Drawn {
+        let list = ListContext {
             title,
             stacks: &self.opened.snapshot.stacks,
             empty: "nothing was allocated",
@@ -169,7 +169,7 @@ impl SnapshotScreen {
             true => NO_TRACE,
             false => "nothing grew",
         };
-        let list = Drawn {
+        let list = ListContext {
             title,
             stacks: &self.opened.snapshot.stacks,
             empty,
