@@ -40,7 +40,7 @@ pub struct Args {
     /// Print JSON: sizes in bytes, a missing value as its reason
     #[arg(long)]
     json: bool,
-    /// ThreadPause the process still while its map is read, for at most 150 ms at a time: exact, however busy it is
+    /// Hold the process still while its map is read, for at most 150 ms at a time: exact, however busy it is
     #[arg(long)]
     pause: bool,
     /// Write the memory that was looked at to a file, as test data

@@ -17,12 +17,12 @@ use crate::model::process::{Process, ProcessKey, RunState};
 use crate::model::reading::Reason;
 use crate::model::units::{Bytes, Pid, StartTicks};
 
-/// LeftoverKind rounding and the driver's own bookkeeping leave over on an idle card is less.
+/// What rounding and the driver's own bookkeeping leave over on an idle card is less.
 const MIN_REPORTED: Bytes = Bytes(64 << 20);
 /// So many PIDs are named in a sentence.
 const NAMED: usize = 4;
 
-/// LeftoverKind a tick knows beside the GPU.
+/// What a tick knows beside the GPU.
 pub struct GpuContext<'a> {
     pub namespace: PidNamespace,
     pub processes: &'a [Process],
@@ -178,7 +178,7 @@ fn ended_sentence(bytes: Bytes, pid: Pid, name: &str, threads: Option<usize>) ->
     }
 }
 
-/// LeftoverKind no entry of the driver's list claims.
+/// What no entry of the driver's list claims.
 fn unclaimed(gpu: &Gpu, seen: &GpuContext<'_>) -> Option<Unattributed> {
     let split = account(gpu).filter(|split| !split.processes_unknown)?;
     let bytes = split.unattributed;
@@ -381,7 +381,7 @@ mod tests {
         );
         let held = zombie(20, 2, &[1]);
         assert_eq!(on_host(&[mps, open, held]), [(Cause::Zombie, 5)]);
-        // GpuContext on this GPU before it ended; another that never was; one that holds another GPU.
+        // Known on this GPU before it ended; another that never was; one that holds another GPU.
         assert_eq!(on_host(&[zombie(77, 0, &[])]), [(Cause::Zombie, 5)]);
         assert_eq!(on_host(&[zombie(78, 0, &[])]), [(Cause::Unknown, 5)]);
         assert_eq!(on_host(&[zombie(78, 1, &[0])]), [(Cause::Unknown, 5)]);

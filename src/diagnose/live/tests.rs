@@ -252,7 +252,7 @@ impl SimulatedRun {
 fn message(wanted: &str, free: &str, idle: &str) -> String {
     format!(
         "Traceback (most recent call last):\n  File \"train.py\", line 57, in <module>\n    loss.backward()\n\
-         torch.OutOfMemoryError: CUDA out of memory. SettingResult to allocate {wanted}. GPU 0 has a total capacity of \
+         torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {wanted}. GPU 0 has a total capacity of \
          24.00 GiB of which {free} is free. Process 418 has 22.60 GiB memory in use. Of the allocated memory \
          14.10 GiB is allocated by PyTorch, and {idle} is reserved by PyTorch but unallocated.\n"
     )
@@ -598,7 +598,7 @@ fn what_a_process_writes_is_about_itself() {
         418,
         &format!(
             "(Worker pid=9999) {}",
-            "torch.OutOfMemoryError: CUDA out of memory. SettingResult to allocate 2.00 GiB. GPU 0 has a total capacity of \
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of \
              24.00 GiB of which 1.06 GiB is free.\n"
         ),
     );

@@ -296,12 +296,12 @@ mod tests {
                 "pid:418 rank=3",
                 &["pid Numbers([418.0])", "rank Numbers([3.0])"],
             ),
-            ("sm>50", &["sm Comparison(Above, 50.0)"]),
-            ("sm<=5%", &["sm Comparison(AtMost, 5.0)"]),
-            ("vram>=1.5k", &["vram Comparison(AtLeast, 1536.0)"]),
-            ("vram<1", &["vram Comparison(Below, 1073741824.0)"]),
-            ("vram>2mib", &["vram Comparison(Above, 2097152.0)"]),
-            ("age>2h", &["age Comparison(Above, 7200.0)"]),
+            ("sm>50", &["sm Bound(Above, 50.0)"]),
+            ("sm<=5%", &["sm Bound(AtMost, 5.0)"]),
+            ("vram>=1.5k", &["vram Bound(AtLeast, 1536.0)"]),
+            ("vram<1", &["vram Bound(Below, 1073741824.0)"]),
+            ("vram>2mib", &["vram Bound(Above, 2097152.0)"]),
+            ("age>2h", &["age Bound(Above, 7200.0)"]),
             ("state:oom|dead", &["state States([Oom, Dead])"]),
         ];
         for (text, terms) in table {

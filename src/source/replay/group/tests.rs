@@ -27,7 +27,7 @@ fn recording(boot: i64, seconds: std::ops::Range<u64>) -> (String, Recording) {
     )
 }
 
-/// TwoHosts hosts of different boots; the second is recorded from the tenth second on, and longer.
+/// Two hosts of different boots; the second is recorded from the tenth second on, and longer.
 struct TwoHosts {
     list: Source,
     hosts: Vec<Source>,

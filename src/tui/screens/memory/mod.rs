@@ -273,7 +273,7 @@ impl Screen for MemoryScreen {
     }
 
     fn charts(&self, app: &App, body: Rect) -> Option<Rect> {
-        // DrawnAreas to nowhere: only where the chart stands is asked.
+        // Drawn to nowhere: only where the chart stands is asked.
         self.paint(app, body, &mut Buffer::empty(body))
     }
 
