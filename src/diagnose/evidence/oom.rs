@@ -220,10 +220,10 @@ fn holes_suffice(case: &Case<'_>) -> Finding {
             let (cached, requested) = (b(oom.ru?), oom.req.map(b));
             Some(match requested {
                 Some(requested) => {
-                    format!("{cached} is cached in fragments, and {requested} was requested")
+                    format!("{cached} cached in fragments, {requested} requested")
                 }
                 None => format!(
-                    "{cached} is cached in fragments, and more than {} was requested",
+                    "{cached} cached in fragments, more than {} requested",
                     b(oom.over?)
                 ),
             })
@@ -255,7 +255,7 @@ fn holes_nearly(case: &Case<'_>) -> Finding {
     };
     if ru >= req / 2 && fragmented(&oom) == Some(false) {
         return Finding::Hint(format!(
-            "{} is cached in fragments, and {} was requested",
+            "{} cached in fragments, {} requested",
             b(ru),
             b(req)
         ));
