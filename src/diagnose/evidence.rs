@@ -108,13 +108,13 @@ fn beside(pattern: &str, case: &Case<'_>) -> Finding {
             None => **id == pattern,
         });
     found.map_or(Finding::Silent, |id| {
-        Finding::For(format!("{id} in the same crash"))
+        Finding::For(format!("{id} was found in the same crash"))
     })
 }
 
 fn many_ranks(case: &Case<'_>) -> Finding {
     if case.ranks > 1 {
-        Finding::For(format!("{} ranks report it", case.ranks))
+        Finding::For(format!("{} ranks report this error", case.ranks))
     } else {
         Finding::Silent
     }

@@ -537,10 +537,13 @@ fn run_explains_with_what_the_hook_measured() {
     assert!(explained.contains("FRAGMENTED MEMORY"), "{said}");
     assert!(
         unwrapped(explained)
-            .contains("largest hole 614.00 MiB, measured at the failure by the hook"),
+            .contains("the largest free block was 614.00 MiB, measured at the failure by the hook"),
         "{said}"
     );
-    assert!(!explained.contains("NEED  The largest hole"), "{said}");
+    assert!(
+        !explained.contains("NEED  The largest free block"),
+        "{said}"
+    );
     assert!(explained.contains("train.py:2"), "{said}");
     // The same with a log to read: the log is quoted, the hook measured.
     let log = fs::File::create(user.path("log")).unwrap();

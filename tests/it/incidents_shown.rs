@@ -281,6 +281,8 @@ fn what_happened_while_no_dashboard_was_open_is_shown_until_it_is_opened() {
     assert!(terminal.text().contains(&line), "{}", terminal.text());
     terminal.send("d");
     terminal.wait_text("expandable_segments:True");
+    // The end may be below the last row.
+    terminal.send("\x1b[6~");
     terminal.wait_text("WHEN  ");
     terminal.send("\x1b");
     let is_without = |screen: &vt100::Screen| {

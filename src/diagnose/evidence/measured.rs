@@ -113,11 +113,11 @@ fn a_minute(bytes: f64) -> Bytes {
 fn grows(case: &Case<'_>) -> Finding {
     match case.measured.allocated_growth {
         Some(growth) if growth > GROWTH => Finding::For(format!(
-            "the low-water mark of allocated rose {} a minute",
+            "the minimum of allocated memory rose by {} per minute",
             a_minute(growth)
         )),
         Some(growth) => Finding::Against(format!(
-            "the low-water mark of allocated rose {} a minute",
+            "the minimum of allocated memory rose by only {} per minute",
             a_minute(growth)
         )),
         None => Finding::Silent,
@@ -132,9 +132,11 @@ fn spike(case: &Case<'_>) -> Finding {
     let wanted = wanted_by_greatest(case).filter(|wanted| *wanted > peak);
     let says = match wanted {
         Some(wanted) => {
-            format!("with what it wanted it was at {wanted:.2} times the greatest peak before")
+            format!(
+                "with this request, allocated memory would reach {wanted:.2} times the highest earlier peak"
+            )
         }
-        None => format!("the last peak was {peak:.2} times the greatest before"),
+        None => format!("the last peak was {peak:.2} times the highest earlier peak"),
     };
     match wanted.unwrap_or(peak) > SPIKE {
         true => Finding::For(says),
@@ -153,13 +155,17 @@ fn wanted_by_greatest(case: &Case<'_>) -> Option<f64> {
 
 fn first_step(case: &Case<'_>) -> Finding {
     match case.measured.steps {
-        Some(0) => Finding::For("no optimizer step was done before".into()),
-        Some(1) => Finding::For("one optimizer step was done before".into()),
-        Some(steps) => Finding::Against(format!("{steps} optimizer steps were done before")),
+        Some(0) => Finding::For("no optimizer step had finished".into()),
+        Some(1) => Finding::For("one optimizer step had finished".into()),
+        Some(steps) => Finding::Against(format!("{steps} optimizer steps had finished")),
         None => match case.measured.came_down {
             // A first batch that is too large looks the same.
-            Some(false) => Finding::Hint("allocated had only risen since the program began".into()),
-            Some(true) => Finding::Against("allocated had come down after steps before".into()),
+            Some(false) => {
+                Finding::Hint("allocated memory had only risen since the program started".into())
+            }
+            Some(true) => {
+                Finding::Against("allocated memory had fallen after earlier steps".into())
+            }
             None => Finding::Silent,
         },
     }
@@ -169,16 +175,19 @@ fn retries(case: &Case<'_>) -> Finding {
     match case.measured.retries {
         // The first time can be the last.
         Some(0) => Finding::Silent,
-        Some(n) => Finding::For(format!("the cache was flushed {n} times before")),
+        Some(1) => Finding::For("the cache had been flushed once".into()),
+        Some(n) => Finding::For(format!("the cache had been flushed {n} times")),
         None => Finding::Silent,
     }
 }
 
 fn others(case: &Case<'_>) -> Finding {
     match case.measured.others_grew {
-        Some(Bytes(0)) => Finding::Against("no other process grew in the minute before".into()),
+        Some(Bytes(0)) => {
+            Finding::Against("no other process allocated more memory in the minute before".into())
+        }
         Some(bytes) => Finding::For(format!(
-            "other processes took {bytes} more in the minute before"
+            "other processes allocated {bytes} more in the minute before"
         )),
         None => Finding::Silent,
     }
@@ -193,7 +202,7 @@ fn hole(case: &Case<'_>) -> Finding {
         && holes.bytes >= wanted
     {
         return Finding::For(format!(
-            "the largest of {} free blocks, {} in all, has {}; read up to {} ms after the failure",
+            "the largest of {} free blocks ({} in total) was {}, read up to {} ms after the failure",
             holes.count, holes.bytes, holes.largest, holes.lag.0
         ));
     }
@@ -205,12 +214,12 @@ fn hole(case: &Case<'_>) -> Finding {
         None => "measured at the failure by the hook".to_owned(),
     };
     if hole < wanted {
-        Finding::For(format!("largest hole {hole}, {how}"))
+        Finding::For(format!("the largest free block was {hole}, {how}"))
     } else if case.measured.hole_lag.is_some() {
         // The exception may have freed it.
         Finding::Silent
     } else {
-        Finding::Against(format!("a hole of {hole} was there, {how}"))
+        Finding::Against(format!("a free block of {hole} was available, {how}"))
     }
 }
 
@@ -227,7 +236,7 @@ fn pins(case: &Case<'_>) -> Finding {
         n => format!("{n} segments"),
     };
     let what = format!(
-        "{} of live blocks kept {segments} of {} in all",
+        "live blocks of {} keep {segments} ({} in total) from being freed",
         pins.live, pins.held
     );
     let wanted = wanted(case).or(case.measured.wanted_over);
@@ -244,10 +253,10 @@ fn other_stream(case: &Case<'_>) -> Finding {
     {
         return match elsewhere >= wanted && holes.largest < wanted {
             true => Finding::For(format!(
-                "a free block of {elsewhere} belonged to another stream than most tensors"
+                "a free block of {elsewhere} belonged to a different stream than most tensors"
             )),
             false => Finding::Against(format!(
-                "no other stream had a free block above {elsewhere}"
+                "no other stream had a free block larger than {elsewhere}"
             )),
         };
     }
@@ -256,11 +265,11 @@ fn other_stream(case: &Case<'_>) -> Finding {
     };
     if hole >= wanted {
         Finding::For(format!(
-            "a hole of {hole} belonged to another stream, measured at the failure by the hook"
+            "a free block of {hole} belonged to another stream, measured at the failure by the hook"
         ))
     } else {
         Finding::Against(format!(
-            "no other stream had a hole above {hole}, measured at the failure by the hook"
+            "no other stream had a free block larger than {hole}, measured at the failure by the hook"
         ))
     }
 }

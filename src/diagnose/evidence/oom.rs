@@ -171,7 +171,9 @@ fn b(bytes: u64) -> Bytes {
 fn no_sizes(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let none = oom.req.is_none() && oom.al.is_none() && oom.tot.is_none();
-    when(Some(none), || Some("the text has no figures".into()))
+    when(Some(none), || {
+        Some("the message contains no memory figures".into())
+    })
 }
 
 fn over_limit(case: &Case<'_>) -> Finding {
@@ -179,8 +181,12 @@ fn over_limit(case: &Case<'_>) -> Finding {
     when(Some(oom.lim.is_some()), || {
         let lim = oom.lim?;
         Some(match oom.free {
-            Some(free) => format!("{} allowed, while the card had {} free", b(lim), b(free)),
-            None => format!("{} allowed", b(lim)),
+            Some(free) => format!(
+                "the limit for this process is {}, while {} was free on the GPU",
+                b(lim),
+                b(free)
+            ),
+            None => format!("the limit for this process is {}", b(lim)),
         })
     })
 }
@@ -193,7 +199,11 @@ fn free_suffices(case: &Case<'_>) -> Finding {
         .zip(oom.free)
         .map(|(req, free)| free >= req && free >= 100 * MIB);
     when(enough, || {
-        Some(format!("{} free >= {} wanted", b(oom.free?), b(oom.req?)))
+        Some(format!(
+            "{} was free, enough for the {} requested",
+            b(oom.free?),
+            b(oom.req?)
+        ))
     })
 }
 
@@ -207,10 +217,15 @@ fn holes_suffice(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     match fragmented(&oom) {
         Some(true) => when(Some(true), || {
-            let (idle, wanted) = (b(oom.ru?), oom.req.map(b));
-            Some(match wanted {
-                Some(wanted) => format!("{idle} idle, in pieces, and {wanted} wanted"),
-                None => format!("{idle} idle in pieces, more than {} wanted", b(oom.over?)),
+            let (cached, requested) = (b(oom.ru?), oom.req.map(b));
+            Some(match requested {
+                Some(requested) => {
+                    format!("{cached} cached in fragments, {requested} requested")
+                }
+                None => format!(
+                    "{cached} cached in fragments, more than {} requested",
+                    b(oom.over?)
+                ),
             })
         }),
         _ => compaction_fails_against(&oom),
@@ -225,7 +240,7 @@ fn compaction_fails_against(oom: &Oom) -> Finding {
     let sum = ru + oom.free.unwrap_or(0);
     if oom.free.is_some() && sum < req {
         return Finding::Against(format!(
-            "all of it in one piece, {}, is less than {} wanted",
+            "all free and cached memory, {}, is less than the {} requested",
             b(sum),
             b(req)
         ));
@@ -239,7 +254,11 @@ fn holes_nearly(case: &Case<'_>) -> Finding {
         return Finding::Silent;
     };
     if ru >= req / 2 && fragmented(&oom) == Some(false) {
-        return Finding::Hint(format!("{} idle in pieces, {} wanted", b(ru), b(req)));
+        return Finding::Hint(format!(
+            "{} cached in fragments, {} requested",
+            b(ru),
+            b(req)
+        ));
     }
     Finding::Silent
 }
@@ -251,7 +270,7 @@ fn compaction_fails(case: &Case<'_>) -> Finding {
     };
     if free + ru < req {
         Finding::For(format!(
-            "{} free + {} idle < {} wanted",
+            "{} free + {} cached < {} requested",
             b(free),
             b(ru),
             b(req)
@@ -266,7 +285,7 @@ fn others_words(oom: &Oom) -> Option<String> {
     let tot = oom.tot?;
     Some(match (oom.others, unseen) {
         (0, unseen) => format!(
-            "{} of {} is held by nobody the text names",
+            "the message does not attribute {} of {} to any process",
             b(unseen),
             b(tot)
         ),
@@ -275,7 +294,7 @@ fn others_words(oom: &Oom) -> Option<String> {
         }
         (others, unseen) => {
             format!(
-                "other processes hold {}, nobody named {} of {}",
+                "other processes hold {}, and {} of {} is unattributed",
                 b(others),
                 b(unseen),
                 b(tot)
@@ -308,7 +327,11 @@ fn others_share(case: &Case<'_>) -> Finding {
     if elsewhere >= short.max(1) && elsewhere > tot / 20 {
         return when(Some(true), || others_words(&oom));
     }
-    Finding::Against(format!("others hold {} of {}", b(elsewhere), b(tot)))
+    Finding::Against(format!(
+        "other processes hold {} of {}",
+        b(elsewhere),
+        b(tot)
+    ))
 }
 
 fn non_pytorch(case: &Case<'_>) -> Finding {
@@ -318,10 +341,10 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     };
     let outside = this.saturating_sub(reserved);
     if outside >= GIB {
-        Finding::Hint(format!("{} of this process is not PyTorch's", b(outside)))
+        Finding::Hint(format!("{} of this process is outside PyTorch", b(outside)))
     } else {
         Finding::Against(format!(
-            "only {} of this process is not PyTorch's",
+            "only {} of this process is outside PyTorch",
             b(outside)
         ))
     }
@@ -336,7 +359,7 @@ fn non_pytorch_most(case: &Case<'_>) -> Finding {
         .map(|(outside, tot)| outside > tot / 2);
     when(most, || {
         Some(format!(
-            "{} of this process is not PyTorch's",
+            "{} of this process is outside PyTorch",
             b(outside()?)
         ))
     })
@@ -358,7 +381,7 @@ fn request_large(case: &Case<'_>) -> Finding {
     let large = oom.req.zip(oom.tot).map(|(req, tot)| req > tot / 4);
     when(large, || {
         Some(format!(
-            "{} wanted in one piece, a quarter of the card is {}",
+            "{} was requested in one block, and a quarter of the GPU is {}",
             b(oom.req?),
             b(oom.tot? / 4)
         ))
@@ -369,7 +392,7 @@ fn request_beyond_card(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     when(oom.req.zip(oom.tot).map(|(req, tot)| req > tot), || {
         Some(format!(
-            "{} wanted, the card has {}",
+            "{} was requested, but the GPU has only {}",
             b(oom.req?),
             b(oom.tot?)
         ))
@@ -379,11 +402,11 @@ fn request_beyond_card(case: &Case<'_>) -> Finding {
 fn request_absurd(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     if case.context.contains("more than 1EB memory") {
-        return Finding::For("more than 1 EB was wanted".into());
+        return Finding::For("more than 1 EB was requested".into());
     }
     when(oom.req.zip(oom.tot).map(|(req, tot)| req / 4 > tot), || {
         Some(format!(
-            "{} wanted, more than four times the card's {}",
+            "{} was requested, more than four times the GPU's {}",
             b(oom.req?),
             b(oom.tot?)
         ))
@@ -394,7 +417,7 @@ fn oversubscribed(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     when(oom.al.zip(oom.tot).map(|(al, tot)| al > tot), || {
         Some(format!(
-            "{} allocated on a card of {}",
+            "{} is allocated on a GPU with {}",
             b(oom.al?),
             b(oom.tot?)
         ))
@@ -404,7 +427,7 @@ fn oversubscribed(case: &Case<'_>) -> Finding {
 fn not_attributable(case: &Case<'_>) -> Finding {
     let holds = case.context.contains("17179869184.00 GiB");
     when(Some(holds), || {
-        Some("17179869184.00 GiB stands for: the driver cannot tell".into())
+        Some("17179869184.00 GiB means that the driver cannot attribute the memory".into())
     })
 }
 
@@ -420,7 +443,7 @@ fn mig(case: &Case<'_>) -> Finding {
         _ => false,
     };
     when(Some(after.any(is_device)), || {
-        Some("the text names a MIG device".into())
+        Some("the log names a MIG device".into())
     })
 }
 
@@ -439,6 +462,6 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
 fn card_full(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     when(oom.free.map(|free| free < 100 * MIB), || {
-        Some(format!("{} free on the card", b(oom.free?)))
+        Some(format!("only {} was free on the GPU", b(oom.free?)))
     })
 }

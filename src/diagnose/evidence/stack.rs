@@ -172,8 +172,8 @@ fn names(case: &Case<'_>, functions: &[&str], code: &[&str]) -> Finding {
         let file = super::super::tables::base_name(&frame.file);
         let place = format!("{file}:{}", frame.line);
         Finding::For(match &frame.code {
-            Some(code) if code.len() <= 60 => format!("the stack is in {place}, {code}"),
-            _ => format!("the stack is in {} ({place})", frame.function),
+            Some(code) if code.len() <= 60 => format!("the stack shows {code} at {place}"),
+            _ => format!("the stack shows {} ({place})", frame.function),
         })
     })
 }
@@ -185,6 +185,6 @@ fn files(case: &Case<'_>, parts: &[&str]) -> Finding {
         .rev()
         .find(|f| parts.iter().any(|p| f.file.contains(p)));
     found.map_or(Finding::Silent, |_| {
-        Finding::For("compiled code is in the stack".into())
+        Finding::For("the stack contains compiled code".into())
     })
 }

@@ -319,7 +319,8 @@ fn text_and_counter_are_one_incident_and_what_was_measured_is_evidence() {
     let says: Vec<&String> = incident.causes.iter().flat_map(|c| &c.r#for).collect();
     assert!(
         says.iter()
-            .any(|s| *s == "largest hole 614.40 MiB, read up to 100 ms after the failure"),
+            .any(|s| *s
+                == "the largest free block was 614.40 MiB, read up to 100 ms after the failure"),
         "{says:?}"
     );
     assert_eq!(stage.keys().len(), 1);
@@ -377,8 +378,8 @@ fn the_blocks_of_the_moment_are_evidence_and_those_of_a_later_one_are_not() {
     };
     let says = told(13.3);
     for said in [
-        "the largest of 4 free blocks, 8.00 GiB in all, has 2.00 GiB; read up to 30 ms after the failure",
-        "819.20 MiB of live blocks kept 4 segments of 8.80 GiB in all",
+        "the largest of 4 free blocks (8.00 GiB in total) was 2.00 GiB, read up to 30 ms after the failure",
+        "live blocks of 819.20 MiB keep 4 segments (8.80 GiB in total) from being freed",
     ] {
         assert!(says.iter().any(|one| one == said), "{said}: {says:?}");
     }
@@ -431,7 +432,8 @@ fn one_request_that_is_larger_than_all_before_is_a_step_too_large() {
         (first.id.as_str(), first.verdict),
         ("large-sample", Verdict::Likely)
     );
-    let says = "with what it wanted it was at 1.64 times the greatest peak before";
+    let says =
+        "with this request, allocated memory would reach 1.64 times the highest earlier peak";
     assert!(first.r#for.iter().any(|said| said == says), "{first:?}");
     // Where the steps before were as large, it is not.
     let mut stage = SimulatedRun::new();
