@@ -230,7 +230,7 @@ pub fn reason(app: &App, area: Rect, buffer: &mut Buffer) {
 /// Of a sentence that is cut; fewer tell nothing.
 const A_FEW_WORDS: usize = 20;
 
-/// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB found no hole  +2  d why`: the incident to look at.
+/// `!! 12:03 rank 3 OUT OF MEMORY: 2.00 GiB did not fit  +2  d why`: the incident to look at.
 pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     let Some(incident) = app.incidents.news() else {
         return;
@@ -261,7 +261,7 @@ pub fn incident(app: &App, area: Rect, buffer: &mut Buffer) {
     put(buffer, x, area.y, &words, right.saturating_sub(x), style);
 }
 
-/// In fewer and fewer words: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB found no hole` … `!! 12:03 OUT OF MEMORY`.
+/// In fewer and fewer words: `!! 12:03 rank 3 OUT OF MEMORY (caught): 2.00 GiB did not fit` … `!! 12:03 OUT OF MEMORY`.
 fn incident_words(app: &App, incident: &Incident) -> [String; 4] {
     let mark = match incident.severity {
         Severity::Note => "!",

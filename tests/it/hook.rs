@@ -541,7 +541,7 @@ fn run_explains_with_what_the_hook_measured() {
         "{said}"
     );
     assert!(
-        !explained.contains("NEED  The largest free block"),
+        !unwrapped(explained).contains("measures the largest free block"),
         "{said}"
     );
     assert!(explained.contains("train.py:2"), "{said}");

@@ -177,7 +177,7 @@ fn who_took_the_memory_since_the_last_frame_is_seen() {
     let grown = scenario(stage.trainer, &stage.other, "95 GiB");
     stage.fake.replace(&grown);
     stage.fail(|address, value| trainer.poke(address, value));
-    terminal.wait_text("GPU IN USE ELSEWHERE");
+    terminal.wait_text("GPU IN USE BY OTHERS");
 }
 
 #[test]

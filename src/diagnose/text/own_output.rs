@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! FRAGMENTED MEMORY  GPU 0                     oom-fragmentation   headline … card, then a sentence
-//! 2.00 GiB found no hole, with 8.02 GiB idle in smaller pieces.
+//! No free block is large enough for 2.00 GiB, although 8.02 GiB is cached in smaller blocks.
 //!
-//! DO    1  let segments grow, so that holes join up:               sections: a word in six cells, or six blanks
+//! DO    1  Let segments grow so that free blocks merge:            sections: a word in six cells, or six blanks
 //! PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True                 only a change begins its line
 //!
 //! SAID  train.log:812
