@@ -1,9 +1,7 @@
 //! The way to a far host, before a screen is opened: ssh asks what it has to ask, and where there is no gputop, this one
 //! is offered.
 
-use std::fs::DirBuilder;
 use std::io::{BufRead, IsTerminal};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -18,6 +16,7 @@ use crate::source::remote::protocol::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};
 use crate::tui::WayIn;
+use crate::user_files::{Base, directory, own_folder};
 
 /// What may be done at the other end.
 #[derive(Debug, Clone, clap::Args)]
@@ -206,16 +205,8 @@ fn share(ssh: &Ssh) -> Option<Shared> {
     if lines.any(is_told) {
         return None;
     }
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(folder) => PathBuf::from(folder).join("gputop"),
-        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache/gputop"),
-    };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .ok()?;
-    let socket = folder.join("ssh-%C");
+    let socket = directory(Base::Runtime, "ssh-%C").ok()?;
+    own_folder(socket.parent()?).ok()?;
     // Linux takes 107 bytes, macOS 103; ssh writes 40 for %C, and 17 more while it makes it.
     let is_short = socket.as_os_str().len() + 38 + 17 < 103;
     is_short.then_some(Shared { socket })

@@ -17,7 +17,6 @@
 //! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.
 
 mod changes;
-mod files;
 mod keep;
 mod key;
 mod notice;
@@ -28,7 +27,6 @@ mod store;
 mod uid;
 
 pub use changes::Changes;
-pub use files::read as read_own;
 pub use keep::{Kept, in_time, keep, put};
 pub use key::Key;
 pub use notice::{NOTICE_LIMIT, Notice, notify};

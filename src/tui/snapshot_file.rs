@@ -5,6 +5,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::model::text::visible;
@@ -67,7 +68,12 @@ fn failure(directory: &Path, name: &str, error: &io::Error) -> String {
 
 /// `create_new` is `O_CREAT | O_EXCL`, which fails on anything of that name, a dangling link too.
 fn create(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| {
         // Half a document is none. It is the file that was just made here.
         let _ = std::fs::remove_file(path);
