@@ -40,6 +40,9 @@ pub struct May {
     /// Let GPUs of a far host be probed
     #[arg(long = "allow-probe")]
     pub probe: bool,
+    /// Follow log files on a remote host that you name with `w`
+    #[arg(long = "allow-watch")]
+    pub watch: bool,
 }
 
 /// Whether this program can be an agent.
@@ -135,6 +138,7 @@ fn connection(target: Target, interval: Millis, may: May) -> Connection {
         interval,
         allow_signals: may.signals,
         allow_probe: may.probe,
+        allow_watch: may.watch,
         shared,
     }
 }
@@ -296,7 +300,7 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
             program.machine.unwrap_or("another machine")
         );
     }
-    let mut command = ssh.asking(shared, &install(program.bytes));
+    let mut command = ssh.asking(shared, &install(&program.cksum()?));
     command
         .stdin(program.file)
         .stdout(Stdio::null())
