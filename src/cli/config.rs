@@ -31,7 +31,13 @@ enum Command {
 pub fn run(args: &Args, shared: &SharedArgs, interval: Option<Millis>) -> Result<u8> {
     let place = || Place::find(shared.config.as_deref());
     match args.command {
-        Command::Print => print(&in_force(&Settings::read(shared, interval)?))?,
+        Command::Print => {
+            let settings = Settings::read(shared, interval)?;
+            print(&in_force(&settings))?;
+            if let Some(why) = settings.unread {
+                return Err(why.into());
+            }
+        }
         Command::Check => {
             Settings::read(shared, interval)?;
             let themes = Themes::beside(&place()?.path);
