@@ -82,6 +82,8 @@ fn create(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -111,6 +113,11 @@ mod tests {
             ("mine".into(), "{}\n".into())
         );
         assert!(!at("victim").exists());
+        let mode = std::fs::metadata(at("it-3.json"))
+            .expect("a file")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
         let gone = write(&at("nowhere"), "it", "{}");
         assert!(gone.starts_with("it.json was not written: "), "{gone}");
         assert!(gone.contains("nowhere is gone"), "{gone}");
