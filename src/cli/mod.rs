@@ -179,8 +179,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
-        Some(Command::Snapshot(args)) => snapshot::run(args, || Ok(settings(None)?)),
-        Some(Command::Whatif(args)) => whatif::run(args, || Ok(settings(None)?)),
+        Some(Command::Snapshot(args)) => snapshot::run(args, || settings(None)),
+        Some(Command::Whatif(args)) => whatif::run(args, || settings(None)),
         #[cfg(local)]
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         #[cfg(local)]
