@@ -32,7 +32,7 @@ pub enum DirectoryError {
     #[error("this user has no home directory; set HOME")]
     NoHome,
     #[error(
-        "{} belongs to user {owner}, but gputop runs as root; run it with \"sudo -H\", or point HOME and the XDG variables \
+        "{} belongs to another user ({owner}), but gputop runs as root; run it with \"sudo -H\", or point HOME and the XDG variables \
          at directories of root", visible(path.as_os_str().as_encoded_bytes(), MAX_SHOWN_PATH)
     )]
     OtherUser { path: PathBuf, owner: u32 },
@@ -284,7 +284,10 @@ mod tests {
         fs::create_dir_all(&path).expect("made");
         chown(home.path(), Some(NOBODY), None).expect("given away");
         let why = refuse_other_users(&path).expect_err("refused").to_string();
-        let expected = format!("{} belongs to user {NOBODY}, but", home.path().display());
+        let expected = format!(
+            "{} belongs to another user ({NOBODY}), but",
+            home.path().display()
+        );
         assert!(why.starts_with(&expected), "{why}");
     }
 

@@ -308,7 +308,7 @@ fn root_uses_no_settings_incidents_and_log_of_another_user() {
     fs::write(&victim, "x".repeat(2 << 20)).unwrap();
     std::os::unix::fs::symlink(&victim, home.folder().join("gputop.log")).unwrap();
     std::os::unix::fs::chown(home.0.path(), Some(65_534), None).unwrap();
-    let why = format!("{folder} belongs to user 65534, but gputop runs as root");
+    let why = format!("{folder} belongs to another user (65534), but gputop runs as root");
     let variables = [("HOME", folder.as_str()), ("XDG_STATE_HOME", &folder)];
 
     let fake = FakeNvml::new("[[gpu]]\n");

@@ -85,7 +85,7 @@ pub struct Listing {
 /// One sentence each.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    #[error("incidents cannot be saved: {0}")]
+    #[error(transparent)]
     Directory(#[from] DirectoryError),
     #[error("the incidents in {} cannot be used: {why}", folder.display())]
     Folder { folder: PathBuf, why: io::Error },
