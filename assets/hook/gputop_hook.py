@@ -22,7 +22,8 @@ How it hears of them:
     exceptions                      sys.excepthook, threading.excepthook, what a multiprocessing child prints when it
                                     ends, the end of a notebook's cell
 
-Environment: GPUTOP_HOOK=0 turns it off; GPUTOP_HOOK_PTRACER=0 keeps the process unreadable for others of its user;
+Environment: GPUTOP_HOOK=0 turns it off; GPUTOP_HOOK_PTRACER=0 lets no other process of this user read or trace this one
+where Yama's ptrace_scope is 1, GPUTOP_HOOK_PTRACER=PID only that process and its descendants;
 GPUTOP_HOOK_SPOOL and GPUTOP_HOOK_RUN are where and for whom `gputop run` wants it written; GPUTOP_HOOK_TRACE is the
 directory for allocation traces. Of JAX, TensorFlow and CuPy, whose memory nobody reads from outside, statistics are
 written each second; with GPUTOP_HOOK_STATISTICS=1 PyTorch's as well, with GPUTOP_HOOK_STATISTICS=0 none.
@@ -152,14 +153,37 @@ def _create(folder, name):
 
 
 def _spool_path():
+    """Returns the spool directory by the rule of src/user_files.rs."""
     given = os.environ.get("GPUTOP_HOOK_SPOOL")
     if given:
         return given
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if not (os.path.isabs(runtime) and os.path.isdir(runtime)):
-        state = os.environ.get("XDG_STATE_HOME", "")
-        runtime = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
-    return os.path.join(runtime, "gputop", "hook")
+    path = os.path.join(runtime, "gputop", "hook")
+    if os.path.isabs(runtime) and os.path.isdir(runtime) and not _is_of_other_user(path):
+        return path
+    state = os.environ.get("XDG_STATE_HOME", "")
+    state = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
+    path = os.path.join(state, "gputop", "hook")
+    if _is_of_other_user(path):
+        raise OSError("the spool directory belongs to another user")
+    return path
+
+
+def _is_of_other_user(path):
+    """Returns True if this is root and another user owns the path or a directory above it (`sudo -E`)."""
+    if os.geteuid() != 0:
+        return False
+    trusted = (0, os.stat(os.sep).st_uid)
+    while True:
+        for look in (os.lstat, os.stat):
+            try:
+                if look(path).st_uid not in trusted:
+                    return True
+            except OSError:
+                pass
+        if path == os.path.dirname(path):
+            return False
+        path = os.path.dirname(path)
 
 
 def _name():
@@ -850,27 +874,47 @@ def _started_devices():
             yield number
 
 
-# -- Leave to be read ------------------------------------------------------------------------------------------------
+# -- Permission to be read -------------------------------------------------------------------------------------------
 
-# What became of it: only under Yama's scope 1 there is leave to give.
+_PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
+_PR_SET_PTRACER = 0x59616D61
+_PR_SET_PTRACER_ANY = -1
+# What became of the permission. Only Yama's ptrace_scope 1 requires it.
 _ptracer = None
 
 
-def _give_leave():
-    """Lets every process of this user read this one (PR_SET_PTRACER), where Ubuntu's default would deny it."""
+def _permit_reading():
+    """Lets other processes of this user read this one (PR_SET_PTRACER), which Ubuntu's default would deny.
+
+    Reading and tracing (PTRACE_ATTACH) are one permission for the kernel. A process can name all others or one, with its
+    descendants, and that one only until it exits. The default is therefore all: a dashboard that is started later, or
+    again, could not read a process that had named the one before.
+    """
     global _ptracer
-    if os.environ.get("GPUTOP_HOOK_PTRACER") == "0":
+    tracer = _wanted_ptracer(os.environ.get("GPUTOP_HOOK_PTRACER", ""))
+    if tracer is None:
         _ptracer = "refused"
         return
-    with open("/proc/sys/kernel/yama/ptrace_scope", "rb") as file:
+    with open(_PTRACE_SCOPE, "rb") as file:
         if file.read(4).strip() != b"1":
             return
+    _ptracer = "failed" if _set_ptracer(tracer) else "given"
+
+
+def _wanted_ptracer(value):
+    """Returns a PID, PR_SET_PTRACER_ANY, or None for no permission, which anything that is not a PID means."""
+    if not value:
+        return _PR_SET_PTRACER_ANY
+    is_pid = value.isascii() and value.isdigit() and len(value) < 10
+    return int(value) or None if is_pid else None
+
+
+def _set_ptracer(tracer):
     import ctypes
 
     unsigned = ctypes.c_ulong
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    failed = prctl(0x59616D61, unsigned(-1), unsigned(0), unsigned(0), unsigned(0))
-    _ptracer = "failed" if failed else "given"
+    return prctl(_PR_SET_PTRACER, unsigned(tracer), unsigned(0), unsigned(0), unsigned(0))
 
 
 def _after_fork():
@@ -880,14 +924,14 @@ def _after_fork():
     _statistics_thread = _asking = _page = _told = None
     _spool.forget()
     if _ptracer == "given":
-        _quietly(_give_leave)
+        _quietly(_permit_reading)
 
 
 def start():
     """Once, when the process starts."""
     import atexit
 
-    _quietly(_give_leave)
+    _quietly(_permit_reading)
     sys.excepthook = _chain(sys.excepthook, "program", lambda kind, value, trace: (kind, value, trace))
     _finder.awaited = {
         "threading": _when_threading,

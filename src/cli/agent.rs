@@ -22,6 +22,9 @@ pub struct Args {
     /// Probe GPUs when the other side asks for it
     #[arg(long)]
     allow_probe: bool,
+    /// Follow log files that the client names, if the owner of the process owns them and can read them
+    #[arg(long)]
+    allow_watch: bool,
 }
 
 /// Until the other side says another.
@@ -43,7 +46,12 @@ pub fn run(args: &Args) -> Result<u8> {
                 .allow_probe
                 .then_some(())
                 .ok_or("the agent there has no --allow-probe"),
+            watches: args
+                .allow_watch
+                .then_some(())
+                .ok_or("the remote agent runs without --allow-watch"),
         },
+        is_remote: true,
         ..agent_options(INTERVAL)
     })?;
     // Whoever asked is gone, whatever hangs here.

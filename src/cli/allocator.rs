@@ -7,6 +7,9 @@
 //! Exit codes: 0 read; 1 nothing to read there, and why; 2 denied or gone.
 
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -602,7 +605,11 @@ fn record(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
         eprintln!("gputop: PID {pid}: {failure}");
     }
     let dump = recorder.into_dump().to_bytes()?;
-    std::fs::write(file, dump).wrap_err_with(|| format!("writing {}", file.display()))?;
+    // It holds memory of that process.
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(file).and_then(|mut out| out.write_all(&dump));
+    written.wrap_err_with(|| format!("writing {}", file.display()))?;
     Ok(0)
 }
 

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use clap::Subcommand;
 use color_eyre::Result;
-use color_eyre::eyre::OptionExt;
 
 use super::print;
 use super::settings::definition::{HOSTS, KEYS, Kind, TableDef};
@@ -30,12 +29,15 @@ enum Command {
 }
 
 pub fn run(args: &Args, shared: &SharedArgs, interval: Option<Millis>) -> Result<u8> {
-    let place = || {
-        ConfigPath::find(shared.config.as_deref())
-            .ok_or_eyre("this user has no home directory; --config names a file")
-    };
+    let place = || ConfigPath::find(shared.config.as_deref());
     match args.command {
-        Command::Print => print(&in_force(&Settings::read(shared, interval)?))?,
+        Command::Print => {
+            let settings = Settings::read(shared, interval)?;
+            print(&in_force(&settings))?;
+            if let Some(why) = settings.unread {
+                return Err(why.into());
+            }
+        }
         Command::Check => {
             Settings::read(shared, interval)?;
             let themes = Themes::beside(&place()?.path);

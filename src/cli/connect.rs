@@ -1,9 +1,7 @@
 //! The way to a far host, before a screen is opened: ssh asks what it has to ask, and where there is no gputop, this one
 //! is offered.
 
-use std::fs::DirBuilder;
 use std::io::{BufRead, IsTerminal};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -18,6 +16,7 @@ use crate::source::remote::protocol::{GREETING, fits};
 use crate::source::remote::ssh::{Shared, Ssh, install, look};
 use crate::source::remote::{Connection, Target};
 use crate::tui::InteractiveLogin;
+use crate::user_files::{Base, directory, own_folder};
 
 /// What may be done at the other end.
 #[derive(Debug, Clone, clap::Args)]
@@ -41,6 +40,9 @@ pub struct AllowedActions {
     /// Let GPUs of a far host be probed
     #[arg(long = "allow-probe")]
     pub probe: bool,
+    /// Follow log files on a remote host that you name with `w`
+    #[arg(long = "allow-watch")]
+    pub watch: bool,
 }
 
 /// Whether this program can be an agent.
@@ -141,6 +143,7 @@ fn connection(target: Target, interval: Millis, may: AllowedActions) -> Connecti
         interval,
         allow_signals: may.signals,
         allow_probe: may.probe,
+        allow_watch: may.watch,
         shared,
     }
 }
@@ -211,16 +214,8 @@ fn share(ssh: &Ssh) -> Option<Shared> {
     if lines.any(is_told) {
         return None;
     }
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(folder) => PathBuf::from(folder).join("gputop"),
-        None => PathBuf::from(std::env::var_os("HOME")?).join(".cache/gputop"),
-    };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .ok()?;
-    let socket = folder.join("ssh-%C");
+    let socket = directory(Base::Runtime, "ssh-%C").ok()?;
+    own_folder(socket.parent()?).ok()?;
     // Linux takes 107 bytes, macOS 103; ssh writes 40 for %C, and 17 more while it makes it.
     let is_short = socket.as_os_str().len() + 38 + 17 < 103;
     is_short.then_some(Shared { socket })
@@ -310,7 +305,7 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
             program.machine.unwrap_or("another machine")
         );
     }
-    let mut command = ssh.asking(shared, &install(program.bytes));
+    let mut command = ssh.asking(shared, &install(&program.cksum()?));
     command
         .stdin(program.file)
         .stdout(Stdio::null())

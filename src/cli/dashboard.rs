@@ -146,6 +146,11 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
             .probe
             .then_some(())
             .ok_or("on a far host it wants --allow-probe"),
+        watches: args
+            .may
+            .watch
+            .then_some(())
+            .ok_or("naming a log on a remote host requires --allow-watch"),
     });
     app.hello = Arc::new(awaited(&connection.target));
     let way_in = way_in(&connection);

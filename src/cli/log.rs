@@ -3,11 +3,12 @@
 //! `$XDG_STATE_HOME/gputop/gputop.log`, warnings and errors; the variable `GPUTOP_LOG` sets another level. A file over
 //! a mebibyte is begun anew. Where it cannot be written, nothing is: a read-only home is no reason not to run.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::sync::Mutex;
 
-use etcetera::BaseStrategy;
 use tracing_subscriber::EnvFilter;
+
+use crate::user_files::{self, Base, directory};
 
 pub const LEVEL_VARIABLE: &str = "GPUTOP_LOG";
 const MAX_BYTES: u64 = 1 << 20;
@@ -24,18 +25,6 @@ pub fn start() {
 }
 
 fn open() -> Option<File> {
-    let folder = etcetera::choose_base_strategy()
-        .ok()?
-        .state_dir()?
-        .join("gputop");
-    fs::create_dir_all(&folder).ok()?;
-    let path = folder.join("gputop.log");
-    let is_large = fs::metadata(&path).is_ok_and(|file| file.len() > MAX_BYTES);
-    let mut options = OpenOptions::new();
-    options
-        .create(true)
-        .write(true)
-        .append(!is_large)
-        .truncate(is_large);
-    options.open(path).ok()
+    let path = directory(Base::State, "gputop.log").ok()?;
+    user_files::append(&path, MAX_BYTES).ok()
 }

@@ -148,7 +148,15 @@ pub fn run(cli: &Cli) -> Result<u8> {
         log::start();
     }
     // Only what is set by them reads the settings: a slip in the configuration keeps nobody from an explanation.
-    let settings = |interval| Settings::read(&cli.shared, interval);
+    let settings = |interval| {
+        let settings = Settings::read(&cli.shared, interval)?;
+        if let Some(why) = &settings.unread {
+            say(&format!(
+                "gputop: your settings, incidents and log are not used: {why}\n"
+            ));
+        }
+        Ok::<_, color_eyre::Report>(settings)
+    };
     match &cli.command {
         None => dashboard::run(&cli.top, &settings(cli.top.interval)?),
         #[cfg(local)]
@@ -171,8 +179,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
-        Some(Command::Snapshot(args)) => snapshot::run(args, || Ok(settings(None)?)),
-        Some(Command::Whatif(args)) => whatif::run(args, || Ok(settings(None)?)),
+        Some(Command::Snapshot(args)) => snapshot::run(args, || settings(None)),
+        Some(Command::Whatif(args)) => whatif::run(args, || settings(None)),
         #[cfg(local)]
         Some(Command::Run(args)) => run::run(args, &cli.shared),
         #[cfg(local)]

@@ -1,8 +1,10 @@
 //! What is copied to a host without gputop: this program, or one in a file, of which only the head is looked at here.
 
 use std::fs::File;
+use std::io::Seek;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
@@ -47,6 +49,23 @@ impl Program {
             bytes: facts.len(),
             machine: machine(&head),
         })
+    }
+
+    /// Returns what cksum(1) prints for it: a checksum and the size.
+    pub fn cksum(&self) -> Result<String> {
+        let output = Command::new("cksum")
+            .stdin(self.file.try_clone()?)
+            .stderr(Stdio::null())
+            .output()
+            .wrap_err("cannot run cksum, which is part of coreutils")?;
+        // The offset is shared with the clone.
+        (&self.file).rewind()?;
+        let words = String::from_utf8_lossy(&output.stdout);
+        let words: Vec<&str> = words.split_whitespace().collect();
+        match words.as_slice() {
+            [sum, size] if output.status.success() => Ok(format!("{sum} {size}")),
+            _ => bail!("cksum failed, so the copy could not be verified"),
+        }
     }
 
     pub fn size(&self) -> Bytes {

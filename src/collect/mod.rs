@@ -18,5 +18,4 @@ mod open_files;
 pub mod probe;
 pub mod process;
 pub mod python;
-pub mod runtime;
 pub mod torch;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::clock::{now_mono, now_wall};
 use super::hook::last_history;
-use super::runtime;
 use super::torch::{Attached, Failure};
 use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
@@ -20,6 +19,7 @@ use crate::model::reading::Reading;
 use crate::model::units::{Bytes, GpuUuid, Millis};
 use crate::probe::pattern::{self, Pattern, TimedMap};
 use crate::probe::{ChildRequest, process_side};
+use crate::user_files::{Base, directory};
 
 /// Does it, and waits until everything is given back. Takes up to seconds.
 pub fn probe(wish: &ProbeRequest, frame: &Frame, proc_root: &Path) -> Probe {
@@ -212,7 +212,7 @@ fn ask(wish: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
         look: false,
         arena: DEFAULT_ARENA,
         pattern: Pattern::default(),
-        locks: runtime::folder("probe"),
+        locks: directory(Base::Runtime, "probe").ok(),
         parent: std::process::id(),
     };
     if let (Some(free), Some(total), false) = (memory.free.get(), memory.total.get(), wish.force) {

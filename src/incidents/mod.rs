@@ -16,7 +16,6 @@
 //!
 //! Nothing in here asks for secrets to be removed: what is put into a [`Record`] has lost them at its collector.
 
-mod files;
 mod key;
 mod on_incident;
 mod record;
@@ -27,7 +26,6 @@ mod store_changes;
 mod timeout;
 mod uid;
 
-pub use files::read as read_own;
 pub use key::Key;
 pub use on_incident::{NOTICE_LIMIT, Notice, notify};
 pub use record::{Evidence, Excerpt, Record, Track};

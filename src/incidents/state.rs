@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::files;
 use super::uid::Uid;
 use crate::model::units::UnixMillis;
+use crate::user_files;
 
 const SCHEMA: u32 = 1;
 pub(super) const NAME: &str = "state.json";
@@ -35,7 +35,7 @@ impl State {
     /// The version of a state that is newer than this program; it must not be overwritten.
     pub(super) fn read(folder: &Path) -> Result<Self, u64> {
         let read = || -> io::Result<Value> {
-            let bytes = files::read(&folder.join(NAME), MAX_BYTES)?;
+            let bytes = user_files::read(&folder.join(NAME), MAX_BYTES)?;
             Ok(serde_json::from_slice(&bytes)?)
         };
         let state = read().unwrap_or_default();
@@ -50,7 +50,7 @@ impl State {
         self.schema = SCHEMA;
         let mut bytes = serde_json::to_vec(self)?;
         bytes.push(b'\n');
-        files::replace(&folder.join(NAME), &bytes)
+        user_files::replace(&folder.join(NAME), &bytes)
     }
 
     /// Forgets incidents that are no more.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use super::files::survive_file_limits;
+use crate::user_files::survive_file_limits;
 
 /// What `work` returns, on a thread of its own; `None` where it took longer than `limit` or could not be begun. It goes
 /// on in the background then.

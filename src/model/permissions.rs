@@ -5,6 +5,8 @@
 pub struct Permissions {
     pub signals: Result<(), &'static str>,
     pub probes: Result<(), &'static str>,
+    /// Whether a person may name a file to follow as a log.
+    pub watches: Result<(), &'static str>,
 }
 
 impl Permissions {
@@ -12,6 +14,7 @@ impl Permissions {
     pub const ALL: Self = Self {
         signals: Ok(()),
         probes: Ok(()),
+        watches: Ok(()),
     };
 
     /// Nothing, for this reason.
@@ -19,13 +22,17 @@ impl Permissions {
         Self {
             signals: Err(why),
             probes: Err(why),
+            watches: Err(why),
         }
     }
 
     /// `--readonly`, said by whoever sits here.
     pub const fn readonly(is_set: bool) -> Self {
         if is_set {
-            Self::none("gputop was started with --readonly")
+            Self {
+                watches: Ok(()),
+                ..Self::none("gputop was started with --readonly")
+            }
         } else {
             Self::ALL
         }
@@ -37,6 +44,7 @@ impl Permissions {
         Self {
             signals: self.signals.and(other.signals),
             probes: self.probes.and(other.probes),
+            watches: self.watches.and(other.watches),
         }
     }
 }

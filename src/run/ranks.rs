@@ -14,8 +14,8 @@ use nix::libc::O_NOFOLLOW;
 use nix::unistd::{geteuid, getppid};
 
 use super::identity::began;
-use crate::collect::runtime;
 use crate::model::text::visible;
+use crate::user_files::{Base, directory};
 
 /// Its number, and how many there are, as each launcher tells it.
 const NUMBERS: [(&str, &str); 5] = [
@@ -93,7 +93,7 @@ impl Rank {
 
 /// Where the ranks of this user meet.
 pub(super) fn folder() -> Option<PathBuf> {
-    runtime::folder("ranks")
+    directory(Base::Runtime, "ranks").ok()
 }
 
 fn create(folder: &Path, path: &Path, line: &str) -> io::Result<()> {

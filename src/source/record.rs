@@ -17,6 +17,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use zstd::stream::write::Encoder;
@@ -120,6 +121,8 @@ impl Recorder<File> {
             .write(true)
             .create(true)
             .truncate(true)
+            // It holds command lines and log text.
+            .mode(0o600)
             .open(path)
             .map_err(|source| RecordError::Create {
                 path: path.into(),

@@ -5,6 +5,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::model::text::visible;
@@ -67,7 +68,12 @@ fn failure(directory: &Path, name: &str, error: &io::Error) -> String {
 
 /// `create_new` is `O_CREAT | O_EXCL`, which fails on anything of that name, a dangling link too.
 fn create(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(text.as_bytes()).inspect_err(|_| {
         // Half a document is none. It is the file that was just made here.
         let _ = std::fs::remove_file(path);
@@ -76,6 +82,8 @@ fn create(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -105,6 +113,11 @@ mod tests {
             ("mine".into(), "{}\n".into())
         );
         assert!(!at("victim").exists());
+        let mode = std::fs::metadata(at("it-3.json"))
+            .expect("a file")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
         let gone = write(&at("nowhere"), "it", "{}");
         assert!(gone.starts_with("it.json was not written: "), "{gone}");
         assert!(gone.contains("nowhere is gone"), "{gone}");

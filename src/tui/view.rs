@@ -357,6 +357,10 @@ impl View {
     }
 
     fn open_watch(&mut self, app: &mut App) {
+        if let Err(why) = app.leave.watches {
+            app.message = Some(why.into());
+            return;
+        }
         let row = self.top().process(app);
         let process = row
             .ok_or_else(|| "the cursor is on no process".into())

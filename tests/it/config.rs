@@ -294,3 +294,60 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
     terminal.send("88");
     assert!(terminal.wait_exit().success());
 }
+
+/// `sudo -E gputop`: the home and the XDG variables are those of the user who called it.
+#[test]
+fn root_uses_no_settings_incidents_and_log_of_another_user() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let home = Home::new("on_incident = \"touch owned\"\n");
+    let folder = home.0.path().to_str().unwrap().to_owned();
+    // A log that an older version left, and a victim that its owner put in its place.
+    let victim = home.0.path().join("victim");
+    fs::write(&victim, "x".repeat(2 << 20)).unwrap();
+    std::os::unix::fs::symlink(&victim, home.folder().join("gputop.log")).unwrap();
+    std::os::unix::fs::chown(home.0.path(), Some(65_534), None).unwrap();
+    let why = format!("{folder} belongs to another user (65534), but gputop runs as root");
+    let variables = [("HOME", folder.as_str()), ("XDG_STATE_HOME", &folder)];
+
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let mut once = gputop(["once"]);
+    once.envs(fake.env())
+        .env("XDG_CONFIG_HOME", &folder)
+        .envs(variables);
+    let output = once.output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(
+        err.starts_with("gputop: your settings, incidents and log are not used: "),
+        "{err}"
+    );
+    assert!(err.contains(&why), "{err}");
+
+    let printed = home.run(&variables, &["config", "print"]);
+    assert_eq!(printed.code, Some(2));
+    assert!(
+        printed.out.contains("on_incident = \"\"  # default"),
+        "{}",
+        printed.out
+    );
+    for args in [
+        &["config", "check"][..],
+        &["config", "path"],
+        &["incidents"],
+    ] {
+        let refused = home.run(&variables, args);
+        assert_eq!(refused.code, Some(2), "{args:?}");
+        assert!(refused.err.contains(&why), "{args:?}: {}", refused.err);
+    }
+    let config = home.config();
+    let named = [
+        ("XDG_CONFIG_HOME", "/nonexistent"),
+        ("GPUTOP_CONFIG", config.to_str().unwrap()),
+    ];
+    let printed = home.run(&named, &["config", "print"]);
+    assert!(printed.err.contains(&why), "{}", printed.err);
+    assert_eq!(fs::metadata(&victim).unwrap().len(), 2 << 20);
+    assert!(!home.folder().join("incidents").exists());
+}

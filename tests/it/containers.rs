@@ -162,6 +162,7 @@ fn read_a_machine() {
         cgroup_root: root.join("sys/fs/cgroup"),
         kernel_log: root.join("dev/kmsg"),
         leave: gputop::model::permissions::Permissions::none("nobody was asked"),
+        is_remote: false,
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -187,6 +187,72 @@ fn an_exception_is_told_with_its_place() {
     }
 }
 
+/// What the hook asks of the kernel for each value of the variable, also where Yama is not built in.
+#[test]
+fn the_hook_permits_reading_by_all_processes_by_one_or_by_none() {
+    for python in python::all() {
+        let user = User::new();
+        let scope = user.write("scope", "1\n");
+        let code = format!(
+            "import os, gputop_hook as hook\nasked = []\nhook._PTRACE_SCOPE = {:?}\n\
+             hook._set_ptracer = lambda tracer: asked.append(tracer)\nhook._permit_reading()\n\
+             if os.fork() == 0: print(asked, hook._ptracer, flush=True); os._exit(0)\nos.wait()",
+            scope.display()
+        );
+        for (value, expected) in [
+            (None, "[-1, -1] given"),
+            (Some(""), "[-1, -1] given"),
+            (Some("0"), "[] refused"),
+            (Some("4711"), "[4711, 4711] given"),
+            (Some("-1"), "[] refused"),
+            (Some("18446744073709551615"), "[] refused"),
+            (Some("tmux"), "[] refused"),
+        ] {
+            let mut command = user.hooked(python, &[]);
+            command.args(["-c", &code]);
+            match value {
+                Some(value) => command.env("GPUTOP_HOOK_PTRACER", value),
+                None => command.env_remove("GPUTOP_HOOK_PTRACER"),
+            };
+            let output = command.output().unwrap();
+            assert_eq!(
+                text(&output.stdout).trim(),
+                expected,
+                "{value:?}: {}",
+                text(&output.stderr)
+            );
+        }
+    }
+}
+
+/// With `sudo -E` the variables name directories of the caller: root's hook writes nothing there.
+#[test]
+fn the_hook_of_root_leaves_directories_of_other_users_alone() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    for python in python::all() {
+        let user = User::new();
+        let mut program = user.hooked(python, &[]);
+        program.args(["-c", "1 / 0"]);
+        std::os::unix::fs::chown(user.path("runtime"), Some(65_534), None).unwrap();
+        program.output().unwrap();
+        assert!(!user.path("runtime/gputop").exists());
+        assert_eq!(
+            fs::read_dir(user.path("state/gputop/hook"))
+                .unwrap()
+                .count(),
+            1
+        );
+        let mut program = user.hooked(python, &[]);
+        program.args(["-c", "1 / 0"]);
+        fs::remove_dir_all(user.path("state")).unwrap();
+        std::os::unix::fs::chown(user.home.path(), Some(65_534), None).unwrap();
+        program.output().unwrap();
+        assert!(!user.path("state").exists());
+    }
+}
+
 #[test]
 fn a_program_that_ends_well_leaves_nothing() {
     for python in python::all() {

@@ -59,18 +59,12 @@ const RULES: &[Rule] = &[
     // Where what is known of a host becomes what the probe's child is told.
     Rule {
         place: "collect/probe.rs",
-        may: &["collect", "model", "probe"],
+        may: &["collect", "model", "probe", "user_files"],
     },
     // The hook's allocation traces are played where they lie.
     Rule {
         place: "collect/hook/replay_trace.rs",
-        may: &[
-            "collect",
-            "model",
-            "allocator",
-            "incidents::read_own",
-            "snapshot",
-        ],
+        may: &["collect", "model", "allocator", "snapshot", "user_files"],
     },
     // Its own allocations on a card, judged as a process's are.
     Rule {
@@ -79,7 +73,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         place: "collect",
-        may: &["model", "redact"],
+        may: &["model", "redact", "user_files"],
     },
     // Snapshot files: bytes to plain data, and to histories of the allocator's model.
     Rule {
@@ -123,6 +117,10 @@ const RULES: &[Rule] = &[
     // The store: files of plain data.
     Rule {
         place: "incidents",
+        may: &["model", "user_files"],
+    },
+    Rule {
+        place: "user_files.rs",
         may: &["model"],
     },
     // It watches a command, explains it, and keeps what happened.
@@ -135,6 +133,7 @@ const RULES: &[Rule] = &[
             "incidents",
             "model",
             "redact",
+            "user_files",
         ],
     },
     // It judges a stream and keeps what it finds.
@@ -179,6 +178,7 @@ const RULES: &[Rule] = &[
             "snapshot",
             "source",
             "tui",
+            "user_files",
             "watch",
         ],
     },

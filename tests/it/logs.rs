@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
@@ -483,6 +484,84 @@ fn nothing_but_an_own_regular_file_is_followed_by_its_name() {
     assert!(begun.elapsed() < Duration::from_secs(5));
     let gone = ProcessKey::default();
     assert!(log.followed.name(gone, &log.file).is_err());
+}
+
+/// A client on another host names files of a root agent: only those that the owner of the process owns and can read.
+#[test]
+fn a_remote_client_names_only_files_that_the_owner_of_the_process_can_read() {
+    const NOBODY: u32 = 65_534;
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let open =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    open(dir.path(), 0o755);
+    let make = |name: &str, owner: u32, mode: u32| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "").unwrap();
+        chown(&path, Some(owner), Some(owner)).unwrap();
+        open(&path, mode);
+        path
+    };
+    let process = parrot(|command| {
+        command.stdout(Stdio::null()).uid(NOBODY).gid(NOBODY);
+    });
+    let key = key_of(process.0.id());
+    let followed = Followed::with(|settings| settings.is_remote = true);
+    followed.logs.watch(&[key]);
+    let refused = |path: &Path, why: &str| {
+        let error = followed.name(key, path).unwrap_err().to_string();
+        assert_eq!(error, format!("{}: {why}", path.display()));
+    };
+    let secret = make("secret.log", 0, 0o644);
+    refused(
+        &secret,
+        "it belongs to user 0, not to the owner of the process",
+    );
+    let denied = "Permission denied (os error 13)";
+    refused(&make("unreadable.log", NOBODY, 0o000), denied);
+    let hidden = make("hidden/app.log", NOBODY, 0o644);
+    open(hidden.parent().unwrap(), 0o700);
+    refused(&hidden, denied);
+    // The way round through a link to the directory ends at the same door.
+    let link = dir.path().join("link");
+    symlink(hidden.parent().unwrap(), &link).unwrap();
+    refused(&link.join("app.log"), denied);
+
+    let named = make("app.log", NOBODY, 0o600);
+    followed.name(key, &named).unwrap();
+    let append = |path: &Path, text: &str| {
+        let mut file = File::options().append(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    append(&named, "CUDA error: first\n");
+    followed.wait_text("first");
+    // Another user's file in its place is not read, and the next of the owner's is.
+    let beside = make("beside.log", NOBODY, 0o600);
+    followed.name(key, &beside).unwrap();
+    let secret = make("secret.log", 0, 0o644);
+    append(&secret, "CUDA error: secret\n");
+    fs::rename(&secret, &named).unwrap();
+    // When another log was seen to be replaced twice, this one was looked at as well.
+    for text in ["rotated once", "rotated twice"] {
+        let next = make("next.log", NOBODY, 0o600);
+        append(&next, &format!("CUDA error: {text}\n"));
+        fs::rename(&next, &beside).unwrap();
+        followed.wait_text(text);
+    }
+    let next = make("next.log", NOBODY, 0o600);
+    append(&next, "CUDA error: third\n");
+    fs::rename(&next, &named).unwrap();
+    append(&named, "CUDA error: fourth\n");
+    followed.wait_text("fourth");
+    assert!(
+        !followed
+            .told()
+            .iter()
+            .any(|told| told.excerpt.text.contains("secret"))
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A recording is written, read back, moved in, and survives what happens to files.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -545,6 +546,8 @@ fn a_file_that_exists_is_overwritten_only_when_asked_and_never_if_foreign() {
     let path = folder.path().join("a.gpt.zst");
     let hello = training_day::hello();
     Recorder::create(&path, &hello).unwrap().finish().unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     let again = Recorder::create(&path, &hello).err();
     assert!(matches!(again, Some(RecordError::IsRecording(_))));
     Recorder::overwrite(&path, &hello).unwrap();

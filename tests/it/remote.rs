@@ -255,6 +255,44 @@ fn far_processes_get_no_signal_unless_it_was_allowed() {
 }
 
 #[test]
+fn a_remote_log_is_followed_by_name_only_if_both_sides_allow_it() {
+    if !is_host() {
+        return;
+    }
+    let process = RealProcess::start("train");
+    let fake = FakeNvml::new(&format!(
+        "[[gpu]]\n{}",
+        on_gpu(0, &process, "used = \"1 GiB\"")
+    ));
+    let file = tempfile::tempdir().unwrap();
+    let named = file.path().join("app.log");
+    std::fs::write(&named, "").unwrap();
+    let ask = |allows: &[&str], agent: &str| {
+        let terminal = dashboard(&fake)
+            .args(allows)
+            .args([agent_of(&file, agent)])
+            .start();
+        terminal.wait_text("train");
+        terminal.send("\tw");
+        terminal
+    };
+    let type_path = |terminal: &Terminal| {
+        terminal.wait_text(&format!("log of {}:", process.pid()));
+        terminal.send(&format!("{}\r", named.display()));
+    };
+    let terminal = ask(&[], " --allow-watch");
+    terminal.wait_text("naming a log on a remote host requires --allow-watch");
+    drop(terminal);
+    let terminal = ask(&["--allow-watch"], "");
+    type_path(&terminal);
+    terminal.wait_text("not followed: the remote agent runs without --allow-watch");
+    drop(terminal);
+    let terminal = ask(&["--allow-watch"], " --allow-watch");
+    type_path(&terminal);
+    terminal.wait_text("following ");
+}
+
+#[test]
 fn several_hosts_are_a_list_each_opens_and_one_that_is_down_says_so() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 81\nused = \"70 GiB\"\n");
     let file = tempfile::tempdir().unwrap();

@@ -162,6 +162,7 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
         cgroup_root: "/sys/fs/cgroup".into(),
         kernel_log: "/nonexistent".into(),
         leave: gputop::model::permissions::Permissions::none("gputop was started with --readonly"),
+        is_remote: false,
     };
     let mut source = gputop::source::local::start(options).unwrap();
     let start = procfs::process::Process::new(i32::try_from(process.pid()).unwrap())

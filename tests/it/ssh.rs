@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -349,6 +350,151 @@ fn a_copy_that_does_not_fit_there_is_told_and_leaves_nothing() {
     let (code, said) = refusal(&sshd, &["--push", "far"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("gputop could not be copied to far"), "{said}");
+}
+
+/// A host whose login shell runs lines of the test first, as a start-up file would, and prints noise.
+struct HostileHost {
+    sshd: Sshd,
+    login: tempfile::TempDir,
+}
+
+impl HostileHost {
+    fn start(fake: &FakeNvml) -> Self {
+        let login = tempfile::tempdir().unwrap();
+        let forced = format!("ForceCommand {}", login.path().join("login").display());
+        Self {
+            sshd: Sshd::start(fake, &forced),
+            login,
+        }
+    }
+
+    fn home(&self) -> PathBuf {
+        self.sshd.at("home")
+    }
+
+    /// Copies gputop there and records a second; the exit code and what was said.
+    fn push(&self, lines: &str) -> (Option<i32>, String) {
+        let script = format!(
+            "#!/bin/sh\necho noise\necho 'more noise' >&2\n{lines}\neval \"$SSH_ORIGINAL_COMMAND\"\n"
+        );
+        let path = self.login.path().join("login");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let tape = self.sshd.at("tape.gpt.zst");
+        let args = [
+            "--push",
+            "--force",
+            "--for",
+            "1s",
+            "-o",
+            tape.to_str().unwrap(),
+            "far",
+        ];
+        refusal(&self.sshd, &args)
+    }
+
+    /// Pushes, and checks the copy below `home`, which it removes again.
+    #[track_caller]
+    fn assert_pushed(&self, lines: &str, home: &Path) {
+        let (code, said) = self.push(lines);
+        assert_eq!(code, Some(0), "{lines}: {said}");
+        let cache = home.join(".cache/gputop");
+        let folder = cache.join(env!("CARGO_PKG_VERSION"));
+        let copy = folder.join("gputop");
+        for path in [&cache, &folder, &copy] {
+            let mode = fs::symlink_metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{lines}: {}", path.display());
+        }
+        assert!(fs::symlink_metadata(&copy).unwrap().is_file(), "{lines}");
+        let [there, own] = [copy.as_path(), env!("CARGO_BIN_EXE_gputop").as_ref()]
+            .map(|path| fs::read(path).unwrap());
+        assert!(there == own, "{lines}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "{lines}");
+        fs::remove_dir_all(cache).unwrap();
+    }
+}
+
+#[test]
+fn a_pushed_program_is_private_and_whole_on_a_hostile_host() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let host = HostileHost::start(&fake);
+    let home = host.home();
+    let shown = home.display();
+    host.assert_pushed("umask 000", &home);
+    host.assert_pushed("umask 777", &home);
+
+    // Tools that are found first by the PATH, and what lies in the current directory.
+    let evil = "#!/bin/sh\n: > \"$EVIL\"\nexec /usr/bin/false\n";
+    for (folder, names) in [
+        ("my tools", "sh cat mkdir chmod mv rm cksum"),
+        ("here", "sh gputop"),
+    ] {
+        fs::create_dir(home.join(folder)).unwrap();
+        for name in names.split(' ') {
+            let path = home.join(folder).join(name);
+            fs::write(&path, evil).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    let lines = format!(
+        "EVIL={shown}/evil; PATH=\"{shown}/my tools:.:here\"; export EVIL PATH; cd {shown}/here"
+    );
+    host.assert_pushed(&lines, &home);
+    assert!(!home.join("evil").exists());
+
+    let odd = home.join("it's \"my\" $home");
+    fs::create_dir(&odd).unwrap();
+    host.assert_pushed(&format!("HOME=\"{shown}/it's \\\"my\\\" \\$home\""), &odd);
+    std::os::unix::fs::symlink(&odd, home.join("link")).unwrap();
+    host.assert_pushed(&format!("HOME={shown}/link"), &odd);
+}
+
+#[test]
+fn what_lies_at_the_target_of_a_push_is_replaced_or_refused() {
+    if !sshd::is_here() {
+        return;
+    }
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let host = HostileHost::start(&fake);
+    let home = host.home();
+    let folder = home.join(".cache/gputop").join(env!("CARGO_PKG_VERSION"));
+    let target = folder.join("gputop");
+    // A stale file in directories that everybody may write.
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(&target, "stale").unwrap();
+    for path in [&folder, folder.parent().unwrap()] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    host.assert_pushed("", &home);
+    // A link to a directory, into which a move would go.
+    let elsewhere = home.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &target).unwrap();
+    host.assert_pushed("", &home);
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+
+    let refused = |lines: &str, why: &str| {
+        let (code, said) = host.push(lines);
+        assert_eq!(code, Some(2), "{lines}: {said}");
+        assert!(said.contains(why), "{lines}: {said}");
+        assert!(
+            said.contains("gputop could not be copied to far"),
+            "{lines}: {said}"
+        );
+    };
+    refused("unset HOME", "HOME is not set on that host");
+    refused("HOME=here", "HOME is not set on that host");
+    refused("HOME=/proc", "/proc/.cache");
+    // As many bytes, but others.
+    let damage = "case $SSH_ORIGINAL_COMMAND in *cksum*) tr '\\001' '\\002' | eval \"$SSH_ORIGINAL_COMMAND\"; exit;; esac";
+    refused(damage, "the copy is damaged or incomplete");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    fs::create_dir(&target).unwrap();
+    refused("", "is a directory; remove it");
 }
 
 #[test]

@@ -88,6 +88,7 @@ fn read_via(via: String, times: usize) -> (Vec<Update>, String) {
         interval: Millis(1_000),
         allow_signals: false,
         allow_probe: false,
+        allow_watch: false,
         shared: None,
     };
     let mut source = remote::start(connection).unwrap();
@@ -255,6 +256,7 @@ fn a_machine_that_has_slept_connects_anew_at_once() {
         interval: Millis(1_000),
         allow_signals: false,
         allow_probe: false,
+        allow_watch: false,
         shared: None,
     };
     let slept = Arc::new(AtomicU64::new(7));

@@ -18,6 +18,7 @@ use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
 use crate::collect::nvml::schedule::{Due, GROUPS};
 use crate::model::host::PidNamespace;
+use crate::user_files::DirectoryError;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -210,14 +211,15 @@ fn check_namespace() -> Check {
 
 fn check_configuration(shared: &SharedArgs, wrong: Option<SettingError>) -> Check {
     let place = ConfigPath::find(shared.config.as_deref());
-    let found = match (&wrong, place) {
-        (Some(wrong), _) => wrong.to_string(),
-        (None, Some(place)) if place.path.exists() => place.path.display().to_string(),
-        (None, _) => "none; the defaults hold".to_owned(),
+    let (works, found) = match (wrong, place) {
+        (Some(wrong), _) => (false, wrong.to_string()),
+        (None, Ok(place)) if place.path.exists() => (true, place.path.display().to_string()),
+        (None, Err(why @ DirectoryError::OtherUser { .. })) => (false, why.to_string()),
+        (None, _) => (true, "none; the defaults hold".to_owned()),
     };
     Check {
         name: "configuration",
-        works: wrong.is_none(),
+        works,
         found,
         fix: Vec::new(),
     }

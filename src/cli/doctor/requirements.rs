@@ -23,7 +23,10 @@ pub fn check_allocators() -> Check {
 
 pub fn check_hook() -> Check {
     let (works, found) = match hook::install() {
-        Ok(path) => (true, format!("lies in {}", path.display())),
+        Ok(path) => (
+            true,
+            hook_words(&path, access::ptrace_scope(Path::new("/proc"))),
+        ),
         Err(error) => (
             false,
             format!("cannot be laid out below the cache or the state directory: {error}"),
@@ -37,6 +40,17 @@ pub fn check_hook() -> Check {
             true => Vec::new(),
             false => vec!["export XDG_CACHE_HOME=DIRECTORY    (one of your own)".into()],
         },
+    }
+}
+
+fn hook_words(path: &Path, ptrace_scope: Option<u32>) -> String {
+    let path = path.display();
+    match ptrace_scope {
+        Some(1) => format!(
+            "installed in {path}; programs that load it can be read and traced by your other processes \
+             (GPUTOP_HOOK_PTRACER=0 prevents it, GPUTOP_HOOK_PTRACER=PID names one)"
+        ),
+        _ => format!("installed in {path}"),
     }
 }
 
@@ -78,5 +92,19 @@ pub fn check_ssh() -> Check {
             true => Vec::new(),
             false => vec!["sudo apt install openssh-client".into()],
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_that_the_hook_permits_tracing_where_yama_would_deny_it() {
+        let words = |scope| hook_words(Path::new("/hook"), scope);
+        assert!(words(Some(1)).contains("read and traced by your other processes"));
+        for scope in [None, Some(0), Some(2)] {
+            assert_eq!(words(scope), "installed in /hook");
+        }
     }
 }

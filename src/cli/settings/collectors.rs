@@ -26,6 +26,7 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         kernel_log: kernel_log_path(),
         // Whoever lets a person send signals says so.
         leave: Permissions::none("nobody was asked"),
+        is_remote: false,
     }
 }
 

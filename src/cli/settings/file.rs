@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use etcetera::BaseStrategy;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -16,6 +15,7 @@ use super::precedence::Raw;
 use crate::model::nearest_name::instead_of;
 use crate::model::text::quoted;
 use crate::tui::keymap::Binding;
+use crate::user_files::{Base, DirectoryError, directory, refuse_other_users};
 
 /// Names another file than the one in the configuration directory; the flag `--config` comes first.
 pub const VARIABLE: &str = "GPUTOP_CONFIG";
@@ -31,21 +31,25 @@ pub struct ConfigPath {
 }
 
 impl ConfigPath {
-    /// By flag, by variable, else in the directory that the XDG rules say; `None` for a user without a home.
-    pub fn find(flag: Option<&Path>) -> Option<Self> {
-        let variable = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-        if let Some(path) = flag
-            .map(Path::to_owned)
-            .or_else(|| Some(variable()?.into()))
-        {
-            return Some(Self {
-                path,
-                is_named: true,
-            });
+    /// Returns the path from the flag, the variable or the XDG configuration directory, in this order.
+    ///
+    /// Root may name any file with the flag. The variable may be another user's, kept by `sudo -E`, so its file must
+    /// not be: `on_incident` runs as root.
+    pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
+        let named = |path| Self {
+            path,
+            is_named: true,
+        };
+        if let Some(path) = flag {
+            return Ok(named(path.to_owned()));
         }
-        let folder = etcetera::choose_base_strategy().ok()?.config_dir();
-        Some(Self {
-            path: folder.join("gputop").join("config.toml"),
+        let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+        if let Some(path) = variable.map(PathBuf::from) {
+            refuse_other_users(&std::path::absolute(&path).unwrap_or_else(|_| path.clone()))?;
+            return Ok(named(path));
+        }
+        Ok(Self {
+            path: directory(Base::Config, "config.toml")?,
             is_named: false,
         })
     }

@@ -56,6 +56,7 @@ use crate::tui::colours::Colours;
 use crate::tui::density::{DENSITIES, Density};
 use crate::tui::keymap::{Binding, DEFAULT, Keymap};
 use crate::tui::theme::Theme;
+use crate::user_files::DirectoryError;
 use crate::watch::Keep;
 
 const DEFAULT_INTERVAL: Millis = Millis(1_000);
@@ -75,6 +76,8 @@ pub struct Settings {
     pub on_incident: Option<String>,
     /// Hosts that go by one name on the command line.
     pub groups: Vec<Group>,
+    /// Why the configuration file was not read, if it may not be.
+    pub unread: Option<DirectoryError>,
     clipboard: Clipboard,
     theme_name: String,
     written: Written,
@@ -86,7 +89,11 @@ impl Settings {
     /// # Errors
     /// With one sentence: where it is written, and what is wrong there.
     pub fn read(args: &SharedArgs, interval: Option<Millis>) -> Result<Self, SettingError> {
-        let place = ConfigPath::find(args.config.as_deref());
+        let (place, unread) = match ConfigPath::find(args.config.as_deref()) {
+            Ok(place) => (Some(place), None),
+            Err(DirectoryError::NoHome) => (None, None),
+            Err(why) => (None, Some(why)),
+        };
         let file = match &place {
             Some(place) => ConfigFile::read(place)?,
             None => ConfigFile::default(),
@@ -95,7 +102,8 @@ impl Settings {
         let written = Written::merge(args.written(interval), &variable, file)?;
         let themes = place.map_or_else(Themes::default, |place| Themes::beside(&place.path));
         let terminal = TerminalEnvironment::read();
-        Self::resolve(written, &themes, &terminal, TimeZone::system())
+        let settings = Self::resolve(written, &themes, &terminal, TimeZone::system())?;
+        Ok(Self { unread, ..settings })
     }
 
     /// Where incidents of this host are kept; nowhere for a user without a home.
@@ -128,6 +136,7 @@ impl Settings {
             on_incident: on_incident(&written),
             probe_interval: probe_interval(&written)?,
             groups: written.groups.clone(),
+            unread: None,
             clipboard: terminal.clipboard(),
             theme_name,
             written,

@@ -76,6 +76,8 @@ pub struct Options {
     pub kernel_log: PathBuf,
     /// What else is refused, whoever asks.
     pub leave: Permissions,
+    /// True if requests come from a client on another host.
+    pub is_remote: bool,
 }
 
 /// What a collector's thread hands in.

@@ -29,6 +29,11 @@ impl Agent {
                     .view(key, move |view| feed.push(Update::Log(Arc::new(view))));
             }
             Request::Watch { process, path } => {
+                if let Err(why) = self.leave.watches {
+                    let refused = Err(Missing::new(Reason::Denied, why));
+                    self.feed.push(Update::Watched(process, refused));
+                    return;
+                }
                 let feed = Arc::clone(&self.feed);
                 let answer = move |name| feed.push(Update::Watched(process, name));
                 self.logs.name(process, path.into(), answer);

@@ -92,7 +92,10 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     }
     let to_agent = sections.clone();
     let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());
-    let settings = logs::Settings::new(&options.proc_root, tmux, tmux_folder);
+    let settings = logs::Settings {
+        is_remote: options.is_remote,
+        ..logs::Settings::new(&options.proc_root, tmux, tmux_folder)
+    };
     let logs = logs::start(settings, move |told| {
         let _ = to_agent.send(Section::Log(Box::new(told)));
     })?;

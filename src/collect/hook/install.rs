@@ -7,9 +7,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use etcetera::BaseStrategy;
 use nix::libc::O_NOFOLLOW;
 use nix::unistd::geteuid;
+
+use crate::user_files::{Base, directory};
 
 /// Name and text.
 const FILES: &[(&str, &str)] = &[
@@ -29,18 +30,8 @@ const FILES: &[(&str, &str)] = &[
 /// # Errors
 /// Where neither can be written; the last one's reason.
 pub fn install() -> io::Result<PathBuf> {
-    let base = etcetera::choose_base_strategy().map_err(io::Error::other)?;
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for folder in [Some(base.cache_dir()), base.state_dir()]
-        .into_iter()
-        .flatten()
-    {
-        match install_below(&folder.join("gputop").join("hook")) {
-            Ok(path) => return Ok(path),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
+    let install_in = |base| install_below(&directory(base, "hook").map_err(io::Error::other)?);
+    install_in(Base::Cache).or_else(|_| install_in(Base::State))
 }
 
 fn install_below(folder: &Path) -> io::Result<PathBuf> {

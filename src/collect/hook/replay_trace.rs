@@ -12,12 +12,12 @@ use crate::allocator::remedies::{try_all, until};
 use crate::allocator::rules::torch_of;
 use crate::allocator::trace::{Recorded, Trace};
 use crate::allocator::whatif::{Room, available};
-use crate::incidents::read_own;
 use crate::model::event::HookOom;
 use crate::model::process::ProcessKey;
 use crate::model::replay_result::Replayed;
 use crate::model::units::Bytes;
 use crate::snapshot;
+use crate::user_files;
 
 /// The hook writes no more.
 const MAX_BYTES: u64 = 64 << 20;
@@ -62,7 +62,7 @@ impl Traced {
     /// The history up to the failure.
     fn read(&self, path: &Path) -> Result<Trace, String> {
         let fault = |why: String| format!("The allocation trace could not be read: {why}.");
-        let bytes = read_own(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
+        let bytes = user_files::read(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
         let snapshot = snapshot::read(bytes.as_slice()).map_err(|why| fault(why.to_string()))?;
         let mut devices = snapshot.devices.iter();
         let device = devices.find(|device| device.ordinal == self.oom.device);
@@ -89,7 +89,7 @@ impl Traced {
 pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
     let path = of_process(entries.map(|entry| entry.path()), process)?;
-    let bytes = read_own(&path, MAX_BYTES).ok()?;
+    let bytes = user_files::read(&path, MAX_BYTES).ok()?;
     let snapshot = snapshot::read(bytes.as_slice()).ok()?;
     let device = snapshot.devices.iter().find(|d| d.ordinal == ordinal)?;
     Some(snapshot.trace(device))

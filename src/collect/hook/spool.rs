@@ -10,10 +10,10 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::geteuid;
 
 use super::spool_line::{self, Process, SpoolLine};
-use crate::collect::runtime;
 use crate::model::event::HookEvent;
 use crate::model::process::ProcessKey;
 use crate::model::units::{Pid, StartTicks};
+use crate::user_files::{Base, directory};
 
 /// The hook writes a quarter of a mebibyte at most.
 const MAX_BYTES: u64 = 512 << 10;
@@ -32,7 +32,7 @@ const MANY: usize = 256;
 /// Where allocation traces of this user lie: they are too large for the runtime directory, which is memory.
 #[must_use]
 pub fn traces() -> Option<PathBuf> {
-    runtime::lasting("traces")
+    directory(Base::State, "traces").ok()
 }
 
 /// One user's spool.
@@ -73,7 +73,7 @@ impl Spool {
     /// Of the user that this process runs as; `None` where they have neither a runtime nor a home directory.
     #[must_use]
     pub fn own() -> Option<Self> {
-        Some(Self::at(&runtime::folder("hook")?))
+        Some(Self::at(&directory(Base::Runtime, "hook").ok()?))
     }
 
     /// Of this user, elsewhere.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::pipe::{self, Descriptor};
-use super::tail::{FileId, LogLocation, NoFile};
+use super::tail::{Credentials, FileId, LogLocation, NoFile};
 use super::{Settings, journal};
 use crate::collect::clock::boot_moment;
 use crate::collect::process::access::Access;
@@ -131,8 +131,7 @@ pub fn find(settings: &Settings, key: ProcessKey, now: Mono) -> Result<Findings,
 /// For what is no file that may be followed, with the reason.
 pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundFile, Missing> {
     let process = Process::of(settings, key);
-    let owner = std::fs::metadata(&process.dir).map(|m| m.uid());
-    let owner = owner.map_err(|error| process.denied(&error))?;
+    let owner = process.owner().map_err(|error| process.denied(&error))?;
     let path = match std::fs::read_link(process.dir.join("cwd")) {
         Ok(cwd) => cwd.join(path),
         Err(error) if path.is_relative() => return Err(process.denied(&error)),
@@ -141,7 +140,11 @@ pub fn named(settings: &Settings, key: ProcessKey, path: &Path) -> Result<FoundF
     process.check(key)?;
     let place = LogLocation::Path {
         path: path.clone(),
-        owners: vec![settings.user, owner, 0],
+        owners: match settings.is_remote {
+            true => vec![owner.user],
+            false => vec![settings.user, owner.user, 0],
+        },
+        reader: settings.is_remote.then_some(owner),
     };
     let why = |error| {
         Missing::new(
@@ -184,6 +187,20 @@ impl<'a> Process<'a> {
             stat: self.dir.join("stat"),
             start: self.start,
         }
+    }
+
+    /// Reads the real user and group. The owner of `/proc/PID` is root for a process that is not dumpable.
+    fn owner(&self) -> io::Result<Credentials> {
+        let status = nul_list::read(File::open(self.dir.join("status"))?)?;
+        let status = String::from_utf8_lossy(&status);
+        let first = |name: &str| {
+            let mut lines = status.lines();
+            let ids = lines.find_map(|line| line.strip_prefix(name))?;
+            ids.split_whitespace().next()?.parse().ok()
+        };
+        let found = first("Uid:").zip(first("Gid:"));
+        let (user, group) = found.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Credentials { user, group })
     }
 
     fn denied(&self, error: &io::Error) -> Missing {
@@ -352,6 +369,7 @@ impl<'a> Process<'a> {
         let place = LogLocation::Path {
             path: path.clone(),
             owners: vec![0, self.settings.user],
+            reader: None,
         };
         FoundFile::open(&path, LogOrigin::Docker, place).ok()
     }
@@ -377,6 +395,7 @@ impl<'a> Process<'a> {
         let place = LogLocation::Path {
             path: path.clone(),
             owners: vec![std::fs::metadata(&self.dir).ok()?.uid()],
+            reader: None,
         };
         FoundFile::open(&path, LogOrigin::Slurm, place).ok()
     }
@@ -400,7 +419,9 @@ fn no_file(stream: &str, target: &Path, error: &NoFile) -> Missing {
             Missing::new(Reason::Unsupported, format!("{stream} is a socket"))
         }
         NoFile::Kind(_) => Missing::new(Reason::Unsupported, format!("{stream} is {shown}")),
-        NoFile::Owner(_) => Missing::new(Reason::Denied, format!("{stream}, {shown}: {error}")),
+        NoFile::Owner(_) | NoFile::NotOfProcess(_) => {
+            Missing::new(Reason::Denied, format!("{stream}, {shown}: {error}"))
+        }
         NoFile::Io(io) if io.kind() == io::ErrorKind::PermissionDenied => Missing::new(
             Reason::Denied,
             format!("{stream} is {shown}, which only its owner may read"),

@@ -44,6 +44,9 @@ pub struct Settings {
     pub proc_root: PathBuf,
     /// The user who runs this.
     pub user: u32,
+    /// True if the client that names log files is on another host. Then a named file must belong to the owner of the
+    /// process, and is opened with that owner's rights.
+    pub is_remote: bool,
     pub docker_root: PathBuf,
     pub journalctl: PathBuf,
     pub tmux: PathBuf,
@@ -69,6 +72,7 @@ impl Settings {
         Self {
             proc_root: proc_root.to_owned(),
             user,
+            is_remote: false,
             docker_root: "/var/lib/docker/containers".into(),
             journalctl: "journalctl".into(),
             tmux: "tmux".into(),

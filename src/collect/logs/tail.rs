@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::units::{Millis, Mono, StartTicks};
@@ -37,7 +38,36 @@ pub enum LogLocation {
         start: StartTicks,
     },
     /// A path that was said or derived. Its last part must be no symbolic link, and its owner one of these.
-    Path { path: PathBuf, owners: Vec<u32> },
+    Path {
+        path: PathBuf,
+        owners: Vec<u32>,
+        /// Whose rights to open it with, if not our own.
+        reader: Option<Credentials>,
+    },
+}
+
+/// A user and their group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credentials {
+    pub user: u32,
+    pub group: u32,
+}
+
+impl Credentials {
+    /// Runs `work` with this user's file permissions, on the calling thread only (setfsuid(2)). Only root can change
+    /// them; for everybody else `work` runs with their own, which are less.
+    fn lend<T>(self, work: impl FnOnce() -> T) -> T {
+        struct Restore(Uid, Gid);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                setfsuid(self.0);
+                setfsgid(self.1);
+            }
+        }
+        let group = setfsgid(Gid::from_raw(self.group));
+        let _restore = Restore(setfsuid(Uid::from_raw(self.user)), group);
+        work()
+    }
 }
 
 /// A file, whatever its names are.
@@ -65,12 +95,28 @@ pub enum NoFile {
     Kind(&'static str),
     #[error("it belongs to user {0}, and is followed only if it is yours, the process's or root's")]
     Owner(u32),
+    #[error("it belongs to user {0}, not to the owner of the process")]
+    NotOfProcess(u32),
 }
 
 impl LogLocation {
     /// # Errors
     /// For anything but a regular file that may be followed. Never waits for a writer, never becomes a terminal.
     pub fn open(&self) -> Result<(File, Metadata), NoFile> {
+        match self.reader() {
+            Some(reader) => reader.lend(|| self.open_with_current_rights()),
+            None => self.open_with_current_rights(),
+        }
+    }
+
+    fn reader(&self) -> Option<Credentials> {
+        match self {
+            Self::Path { reader, .. } => *reader,
+            Self::Descriptor { .. } => None,
+        }
+    }
+
+    fn open_with_current_rights(&self) -> Result<(File, Metadata), NoFile> {
         let (path, follow) = match self {
             Self::Descriptor { link, .. } => (link, 0),
             Self::Path { path, .. } => (path, O_NOFOLLOW),
@@ -125,8 +171,11 @@ impl LogLocation {
             return Err(NoFile::Kind(words));
         }
         match self {
-            Self::Path { owners, .. } if !owners.contains(&metadata.uid()) => {
-                Err(NoFile::Owner(metadata.uid()))
+            Self::Path { owners, reader, .. } if !owners.contains(&metadata.uid()) => {
+                Err(match reader {
+                    Some(_) => NoFile::NotOfProcess(metadata.uid()),
+                    None => NoFile::Owner(metadata.uid()),
+                })
             }
             _ => Ok(()),
         }

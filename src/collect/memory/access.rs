@@ -34,14 +34,19 @@ pub fn hint(proc_root: &Path, pid: Pid) -> String {
 }
 
 fn situation(proc_root: &Path, target_user: Option<u32>) -> Situation {
-    let scope = fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"));
     let status = fs::read_to_string(proc_root.join("self/status")).unwrap_or_default();
     Situation {
         own_user: geteuid().as_raw(),
         target_user,
-        ptrace_scope: scope.ok().and_then(|scope| scope.trim().parse().ok()),
+        ptrace_scope: ptrace_scope(proc_root),
         has_capability: effective(&status) >> CAP_SYS_PTRACE & 1 == 1,
     }
+}
+
+/// Reads Yama's rule; `None` for a kernel without it.
+pub fn ptrace_scope(proc_root: &Path) -> Option<u32> {
+    let scope = fs::read_to_string(proc_root.join("sys/kernel/yama/ptrace_scope"));
+    scope.ok()?.trim().parse().ok()
 }
 
 /// Whose memory may be read here, before anybody in particular is looked at: a clause, or why nobody's and what helps.

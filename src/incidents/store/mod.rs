@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use etcetera::BaseStrategy;
 use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 use thiserror::Error;
 
-use super::files;
 use super::record::{NoRecord, Record};
 use super::state::State;
 use super::uid::{NoUid, Uid};
@@ -19,6 +17,7 @@ use crate::model::incident::Incident;
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::model::text::{quoted, visible};
 use crate::model::units::UnixMillis;
+use crate::user_files::{self, Base, DirectoryError};
 
 /// Incidents that are kept, and their bytes; of more the oldest go, those that were read first.
 const MAX_RECORDS: usize = 200;
@@ -86,8 +85,8 @@ pub struct Listing {
 /// One sentence each.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    #[error("this user has no home directory, so no incident can be kept")]
-    NoHome,
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     #[error("the incidents in {} cannot be used: {why}", folder.display())]
     Folder { folder: PathBuf, why: io::Error },
     #[error("another gputop holds {} for longer than two seconds; try again", folder.join(LOCK).display())]
@@ -110,11 +109,9 @@ impl Store {
     /// Where it is for this user: `gputop/incidents` in the state directory of the XDG rules.
     ///
     /// # Errors
-    /// For a user without a home.
+    /// For a user without a home, and for root with the home of another user.
     pub fn of_this_user() -> Result<Self, StoreError> {
-        let base = etcetera::choose_base_strategy().map_err(|_| StoreError::NoHome)?;
-        let state = base.state_dir().ok_or(StoreError::NoHome)?;
-        Ok(Self::at(&state.join("gputop").join("incidents")))
+        Ok(Self::at(&user_files::directory(Base::State, "incidents")?))
     }
 
     /// In this directory; it is made when something is written.
@@ -220,7 +217,7 @@ impl Store {
             path: path.clone(),
             why,
         };
-        let bytes = files::read(&path, MAX_FILE).map_err(|error| match error.kind() {
+        let bytes = user_files::read(&path, MAX_FILE).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Unknown {
                 word: uid.to_string(),
                 instead: String::new(),
@@ -422,7 +419,7 @@ impl Store {
             why,
         };
         let bytes = fitting(record).map_err(unwritable)?;
-        files::replace(&path, &bytes).map_err(unwritable)?;
+        user_files::replace(&path, &bytes).map_err(unwritable)?;
         Ok(bytes.len() as u64)
     }
 
@@ -465,7 +462,7 @@ impl Store {
             folder: self.folder.clone(),
             why,
         };
-        match files::check_folder(&self.folder) {
+        match user_files::check_folder(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.map_err(unusable)?,
         }
@@ -492,7 +489,7 @@ impl Store {
             folder: self.folder.clone(),
             why,
         };
-        files::own_folder(&self.folder).map_err(unusable)?;
+        user_files::own_folder(&self.folder).map_err(unusable)?;
         let mut options = OpenOptions::new();
         options
             .write(true)
@@ -526,7 +523,7 @@ impl Store {
         for entry in entries.take(MAX_ENTRIES).flatten() {
             let is_part = Path::new(&entry.file_name())
                 .extension()
-                .is_some_and(|extension| extension == files::PART);
+                .is_some_and(|extension| extension == user_files::PART);
             let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
             if is_part && age().is_some_and(|age| age > PART_OLD) {
                 let _ = fs::remove_file(entry.path());

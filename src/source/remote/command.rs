@@ -55,6 +55,7 @@ pub struct Connection {
     /// What the agent there may do when it is asked, beside looking.
     pub allow_signals: bool,
     pub allow_probe: bool,
+    pub allow_watch: bool,
     /// Where ssh shares one connection; `None` where the user's own configuration says, or nothing is to be shared.
     pub shared: Option<Shared>,
 }
@@ -90,6 +91,9 @@ impl Connection {
         }
         if self.allow_probe {
             arguments += " --allow-probe";
+        }
+        if self.allow_watch {
+            arguments += " --allow-watch";
         }
         let remote = if is_reduced {
             nvidia_smi()

@@ -89,12 +89,19 @@ fn places() -> String {
     )
 }
 
-/// Sets `p` to a gputop there that runs, and does then what follows.
+/// Has the POSIX shell run a script, whatever the login shell is. The absolute path keeps a file named `sh` on the user's
+/// PATH out of it, and the system's directories are searched even if that PATH lacks them.
+fn in_shell(script: &str) -> String {
+    format!("/bin/sh -c 'PATH=\"${{PATH:+$PATH:}}/usr/bin:/bin\"; {script}'")
+}
+
+/// Sets `p` to a gputop there that runs, and does then what follows. A relative entry of PATH names no program: what it
+/// finds depends on the directory that the login shell happens to be in.
 fn with_gputop(then: &str) -> String {
     let places = places();
     format!(
-        "for g in {places}; do p=$(command -v \"$g\" 2>/dev/null) && \"$p\" --version >/dev/null 2>&1 </dev/null && \
-         {then}; done"
+        "for g in {places}; do p=$(command -v \"$g\" 2>/dev/null) && [ -z \"${{p%%/*}}\" ] && \
+         \"$p\" --version >/dev/null 2>&1 </dev/null && {then}; done"
     )
 }
 
@@ -103,12 +110,12 @@ fn with_gputop(then: &str) -> String {
 pub(super) fn agent(arguments: &str) -> String {
     let agent = with_gputop(&format!("exec \"$p\" agent{arguments}"));
     let nvidia_smi = nvidia_smi_loop();
-    format!("sh -c '{agent}; {nvidia_smi}'")
+    in_shell(&format!("{agent}; {nvidia_smi}"))
 }
 
 /// The same, whatever gputop there is.
 pub(super) fn nvidia_smi() -> String {
-    format!("sh -c '{}'", nvidia_smi_loop())
+    in_shell(&nvidia_smi_loop())
 }
 
 fn nvidia_smi_loop() -> String {
@@ -123,19 +130,31 @@ pub fn look() -> String {
     let found = nvidia_smi::found();
     let greeting = "\"$p\" agent </dev/null 2>/dev/null | head -n 1";
     let agent = with_gputop(&format!("echo \"gputop-at $p\" && {greeting} && exit 0"));
-    format!(
-        "sh -c 'echo \"gputop-on $(uname -sm)\"; {{ {found}; }} && echo \"gputop-smi-at $s\"; {agent}; exit 0'"
-    )
+    in_shell(&format!(
+        "echo \"gputop-on $(uname -sm)\"; {{ {found}; }} && echo \"gputop-smi-at $s\"; {agent}; exit 0"
+    ))
 }
 
-/// Takes a program of so many bytes from its input and puts it where the agent is looked for first, if it runs there and is a
-/// gputop of this version. A half copy is never in its place.
-pub fn install(bytes: u64) -> String {
+/// Takes a program from its input and puts it where the agent is looked for first, if it arrived whole, runs there and is
+/// a gputop of this version. `cksum` is what cksum(1), which every POSIX system has, prints for the program.
+///
+/// The copy and its directories belong to the user and are private (0700), whatever umask the login shell sets. It is
+/// written beside its final name and then renamed, so a partial copy is never in its place.
+pub fn install(cksum: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
+    // One line without single quotes, backslashes and exclamation marks: csh and fish must pass it on unchanged.
     format!(
-        "sh -c 'umask 077; d=\"$HOME/.cache/gputop/{version}\"; n=\"$d/.new.$$\"; mkdir -p \"$d\" && cat > \"$n\" && \
-         [ \"$(wc -c < \"$n\")\" -eq {bytes} ] && chmod 700 \"$n\" && v=$(\"$n\" --version) && \
-         {{ [ \"$v\" = \"gputop {version}\" ] || {{ echo \"that program is no gputop {version}\" >&2; false; }}; }} && \
-         mv -f \"$n\" \"$d/gputop\" || {{ rm -f \"$n\"; exit 1; }}'"
+        "/bin/sh -c 'PATH=/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin; umask 077; n=; \
+         fail() {{ [ -z \"$n\" ] || rm -f \"$n\"; [ -z \"$1\" ] || echo \"$1\" >&2; exit 1; }}; \
+         [ \"$HOME\" ] && [ -z \"${{HOME%%/*}}\" ] || fail \"HOME is not set on that host, so there is no directory for gputop\"; \
+         c=\"$HOME/.cache/gputop\"; d=\"$c/{version}\"; mkdir -p \"$d\" || fail; \
+         for f in \"$c\" \"$d\"; do [ -O \"$f\" ] && chmod 700 \"$f\" || fail \"$f belongs to another user\"; done; \
+         if [ -L \"$d/gputop\" ]; then rm -f \"$d/gputop\"; fi; \
+         if [ -d \"$d/gputop\" ]; then fail \"$d/gputop is a directory; remove it\"; fi; \
+         n=\"$d/.new.$$\"; rm -f \"$n\"; set -C; cat > \"$n\" || fail; set +C; \
+         set -- $(cksum < \"$n\"); [ \"$1 $2\" = \"{cksum}\" ] || fail \"the copy is damaged or incomplete\"; \
+         chmod 700 \"$n\" && v=$(\"$n\" --version) || fail; \
+         [ \"$v\" = \"gputop {version}\" ] || fail \"that program is no gputop {version}\"; \
+         mv -f \"$n\" \"$d/gputop\" || fail'"
     )
 }

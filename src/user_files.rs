@@ -1,0 +1,312 @@
+//! Directories and files of the user that gputop runs as.
+//!
+//! [`directory`] decides which of the user's directories may be used. The rest opens files in them: no symbolic links,
+//! no files of other users, mode 0600, and a replaced file is either the old or the new one after a crash.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+use nix::libc::{ELOOP, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::geteuid;
+use thiserror::Error;
+
+use crate::model::text::visible;
+
+/// A base directory of the XDG specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Base {
+    Config,
+    State,
+    Cache,
+    /// `$XDG_RUNTIME_DIR`, or the state directory where there is none. The Python hook follows the same rule.
+    Runtime,
+}
+
+/// Why a directory of the user's environment is not used.
+#[derive(Debug, Error)]
+pub enum DirectoryError {
+    #[error("this user has no home directory; set HOME")]
+    NoHome,
+    #[error(
+        "{} belongs to another user ({owner}), but gputop runs as root; run it with \"sudo -H\", or point HOME and the XDG variables \
+         at directories of root", visible(path.as_os_str().as_encoded_bytes(), MAX_SHOWN_PATH)
+    )]
+    OtherUser { path: PathBuf, owner: u32 },
+}
+
+const MAX_SHOWN_PATH: usize = 1_024;
+
+/// Returns `BASE/gputop/NAME`, which need not exist.
+pub fn directory(base: Base, name: &str) -> Result<PathBuf, DirectoryError> {
+    let xdg = || etcetera::choose_base_strategy().map_err(|_| DirectoryError::NoHome);
+    let folder = match base {
+        Base::Config => xdg()?.config_dir(),
+        Base::Cache => xdg()?.cache_dir(),
+        Base::State => xdg()?.state_dir().ok_or(DirectoryError::NoHome)?,
+        Base::Runtime => {
+            let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+            let runtime = runtime
+                .filter(|path| path.is_absolute() && path.is_dir())
+                .map(|path| path.join("gputop").join(name))
+                .filter(|path| refuse_other_users(path).is_ok());
+            return runtime.map_or_else(|| directory(Base::State, name), Ok);
+        }
+    };
+    let path = folder.join("gputop").join(name);
+    refuse_other_users(&path)?;
+    Ok(path)
+}
+
+/// Fails if gputop runs as root and another user owns this path or a directory above it.
+///
+/// `sudo -E` keeps HOME and the XDG variables of the caller. Root must not write where that user can put a symbolic link,
+/// and must not run the `on_incident` command of that user's configuration.
+pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    // In a user namespace "/" belongs to a user that is not mapped, and still to nobody who is less than root.
+    let system = fs::metadata("/").map_or(0, |root| root.uid());
+    for ancestor in path.ancestors() {
+        let owners = [ancestor.symlink_metadata(), ancestor.metadata()];
+        let owner = owners
+            .into_iter()
+            .flatten()
+            .map(|found| found.uid())
+            .find(|owner| *owner != 0 && *owner != system);
+        if let Some(owner) = owner {
+            return Err(DirectoryError::OtherUser {
+                path: ancestor.to_owned(),
+                owner,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory, for this user only. Fails if another user but root owns it or the directory above it, because
+/// the owner can put anything there.
+pub fn own_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    check_folder(folder)?;
+    let above = folder.parent().unwrap_or(folder);
+    let owner = fs::metadata(above)?.uid();
+    if owner != geteuid().as_raw() && owner != 0 {
+        return Err(foreign());
+    }
+    if folder.symlink_metadata()?.permissions().mode() & 0o077 != 0 {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// # Errors
+/// `NotFound`; `NotADirectory` where it is a link or a file; `PermissionDenied` where it is another user's.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    let found = folder.symlink_metadata()?;
+    if !found.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(foreign());
+    }
+    Ok(())
+}
+
+fn foreign() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        "it belongs to another user",
+    )
+}
+
+/// Reads a whole file of this user's. Fails if it is larger than `max_bytes`.
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let (file, _) = open(path, OpenOptions::new().read(true))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is larger than {} MiB", max_bytes >> 20),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// Opens a file of this user's to append to it, with mode 0600. Empties it first if it is larger than `max_bytes`.
+pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
+    own_folder(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    let mut options = OpenOptions::new();
+    let (file, found) = open(path, options.append(true).create(true).mode(0o600))?;
+    if found.mode() & 0o077 != 0 {
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    }
+    if found.len() > max_bytes {
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// Opens a regular file of this user's. Never follows a symbolic link, never waits for the other end of a pipe.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
+    let file = match options
+        .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        .open(path)
+    {
+        // O_NOFOLLOW reports a symbolic link as ELOOP.
+        Err(error) if error.raw_os_error() == Some(ELOOP) => return Err(no_file()),
+        other => other?,
+    };
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(no_file());
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(foreign());
+    }
+    Ok((file, found))
+}
+
+fn no_file() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file")
+}
+
+/// Puts a file in place of what is at `path`, through one beside it: after a crash the old or the new one is there.
+///
+/// # Errors
+/// Those of the file system; nothing is left behind then.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
+    let written = write_new(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written?;
+    // The name as well: without this a crash may lose the rename, which is no reason to fail after it.
+    if let Some(folder) = path.parent() {
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    }
+    Ok(())
+}
+
+/// The ending of a file that is being written.
+pub const PART: &str = "part";
+
+/// Beyond the limit on a file's size (ulimit -f) the kernel sends a signal beside the error, and it kills. For the rest
+/// of this thread the error is all there is.
+pub fn survive_file_limits() {
+    let mut too_large = SigSet::empty();
+    too_large.add(Signal::SIGXFSZ);
+    let _ = too_large.thread_block();
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    survive_file_limits();
+    // Left there by a process of our number that was killed.
+    let _ = fs::remove_file(path);
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(O_NOFOLLOW | O_CLOEXEC);
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    const NOBODY: u32 = 65_534;
+
+    #[test]
+    fn appends_to_a_private_file_and_empties_a_large_one() {
+        let state = tempfile::tempdir().expect("a directory");
+        let path = state.path().join("gputop/gputop.log");
+        let mode = |path: &Path| fs::metadata(path).expect("it exists").mode() & 0o777;
+        let add = |text: &str| {
+            let mut file = append(&path, 8).expect("it opens");
+            file.write_all(text.as_bytes()).expect("written");
+        };
+        add("12345");
+        assert_eq!(
+            (mode(&path), mode(path.parent().expect("above"))),
+            (0o600, 0o700)
+        );
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644))
+            .expect("as older versions left it");
+        add("6789");
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::read_to_string(&path).expect("read"), "123456789");
+        add("new");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "new");
+    }
+
+    #[test]
+    fn appending_follows_no_link_and_waits_for_no_pipe() {
+        let state = tempfile::tempdir().expect("a directory");
+        let path = state.path().join("gputop.log");
+        let victim = state.path().join("victim");
+        fs::write(&victim, "x".repeat(100)).expect("written");
+        symlink(&victim, &path).expect("a link");
+        assert!(append(&path, 8).is_err());
+        fs::remove_file(&path).expect("removed");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert!(append(&path, 8).is_err());
+        assert_eq!(fs::metadata(&victim).expect("it exists").len(), 100);
+        let linked = state.path().join("linked");
+        fs::create_dir(state.path().join("folder")).expect("made");
+        symlink(state.path().join("folder"), &linked).expect("a link");
+        assert!(append(&linked.join("gputop.log"), 8).is_err());
+    }
+
+    #[test]
+    fn root_uses_no_directory_of_another_user() {
+        let home = tempfile::tempdir().expect("a directory");
+        let path = home.path().join(".local/state/gputop/incidents");
+        assert!(refuse_other_users(&path).is_ok());
+        if !geteuid().is_root() {
+            return;
+        }
+        // The directory itself is root's, the one above it is not.
+        fs::create_dir_all(&path).expect("made");
+        chown(home.path(), Some(NOBODY), None).expect("given away");
+        let why = refuse_other_users(&path).expect_err("refused").to_string();
+        let expected = format!(
+            "{} belongs to another user ({NOBODY}), but",
+            home.path().display()
+        );
+        assert!(why.starts_with(&expected), "{why}");
+    }
+
+    #[test]
+    fn another_users_file_or_directory_is_not_opened() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let state = tempfile::tempdir().expect("a directory");
+        let path = state.path().join("gputop/gputop.log");
+        drop(append(&path, 8).expect("it opens"));
+        chown(&path, Some(NOBODY), None).expect("given away");
+        assert!(append(&path, 8).is_err() && read(&path, 8).is_err());
+        fs::remove_file(&path).expect("removed");
+        chown(path.parent().expect("above"), Some(NOBODY), None).expect("given away");
+        assert!(append(&path, 8).is_err());
+        chown(path.parent().expect("above"), Some(0), None).expect("taken back");
+        chown(state.path(), Some(NOBODY), None).expect("given away");
+        assert!(append(&path, 8).is_err());
+        assert!(!path.exists());
+    }
+}
