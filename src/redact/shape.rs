@@ -99,9 +99,14 @@ fn starts_at(text: &[u8], at: usize) -> Option<usize> {
     })
 }
 
-/// The body of a PEM file in an argument; up to the end of the text where its end is missing.
+/// The body of a PEM file in an argument; up to the end of the text where its end is missing, and from the beginning
+/// where its beginning is.
 fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let mut from = 0;
+    if let Some(end) = end_without_beginning(text) {
+        hidden.push(body_before(text, end)..end);
+        from = end + position(&text[end..], PRIVATE_KEY).map_or(0, |at| at + PRIVATE_KEY.len());
+    }
     while let Some(start) =
         position(&text[from..], PRIVATE_KEY).map(|at| from + at + PRIVATE_KEY.len())
     {
@@ -111,6 +116,27 @@ fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
         from = position(&text[end..], PRIVATE_KEY)
             .map_or(text.len(), |at| end + at + PRIVATE_KEY.len());
     }
+}
+
+/// Where the `-----END` is that the first marker of a private key belongs to.
+fn end_without_beginning(text: &[u8]) -> Option<usize> {
+    let marker = position(text, PRIVATE_KEY)?;
+    let line = text[..marker]
+        .iter()
+        .rposition(|&b| b == b'\n')
+        .map_or(0, |at| at + 1);
+    position(&text[line..marker], b"-----END").map(|at| line + at)
+}
+
+/// The first of the lines before `end` that may be of a key.
+fn body_before(text: &[u8], end: usize) -> usize {
+    let is_of_key = |b: &u8| b.is_ascii_alphanumeric() || b"+/=\n\r".contains(b);
+    let body = text[..end]
+        .iter()
+        .rev()
+        .take_while(|b| is_of_key(b))
+        .count();
+    end - body
 }
 
 fn position(text: &[u8], wanted: &[u8]) -> Option<usize> {
