@@ -20,7 +20,7 @@ pub fn of(one: &Match, found: &Found, flow: &Flow, card: &Card) -> Quote {
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
     // The end of a long line could not be redacted: the flag or the quote that says what a value is would be cut off.
     let line_start = flow.line_start(one.start);
-    let start = match one.start - line_start > MAX_BEFORE {
+    let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
         true => one.start,
         false => line_start,
     };

@@ -81,6 +81,8 @@ mod recorded_hosts;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
+mod redaction;
+#[cfg(target_os = "linux")]
 mod reduced;
 #[cfg(target_os = "linux")]
 mod reference;
