@@ -148,22 +148,8 @@ const SHORT: &[Short] = &[
 
 /// For each argument, where the part to hide begins.
 pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
-    hidden_in_words(words, true)
-}
-
-fn hidden_in_words(words: &[&[u8]], are_arguments: bool) -> Vec<Option<usize>> {
     let mut before = Before::default();
-    words
-        .iter()
-        .map(|word| {
-            let hidden = behind_named(before.last, word)
-                .or_else(|| before.behind_short(word))
-                .or_else(|| before.behind_slash(word))
-                .or_else(|| before.is_key(word, are_arguments).then_some(0));
-            before.pass(word);
-            hidden
-        })
-        .collect()
+    words.iter().map(|word| before.take(word, true)).collect()
 }
 
 /// What stands in front of a word.
@@ -181,6 +167,24 @@ struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
+    /// Where the part of the next word begins that is to be hidden.
+    fn take(&mut self, word: &'a [u8], is_argument: bool) -> Option<usize> {
+        let hidden = behind_named(self.last, word)
+            .or_else(|| self.behind_short(word))
+            .or_else(|| self.behind_slash(word))
+            .or_else(|| self.is_key(word, is_argument).then_some(0));
+        self.pass(word);
+        hidden
+    }
+
+    /// Another line of a text is another command, but a flag's value may stand on it.
+    fn begin_line(&mut self) {
+        *self = Self {
+            last: self.last,
+            ..Self::default()
+        };
+    }
+
     fn pass(&mut self, word: &'a [u8]) {
         let program = base_name(word);
         for (named, short) in self.named.iter_mut().zip(SHORT) {
@@ -227,11 +231,15 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     if words.len() < 2 {
         return;
     }
-    let trimmed: Vec<&[u8]> = words.iter().map(|word| trim(&text[word.clone()])).collect();
-    let hidden_from = hidden_in_words(&trimmed, false);
-    for (i, from) in hidden_from.into_iter().enumerate() {
-        if let Some(from) = from {
-            let range = words[i].clone();
+    let mut before = Before::default();
+    let mut end = 0;
+    for range in words {
+        let has_line_end = text[end..range.start].contains(&b'\n');
+        end = range.end;
+        if has_line_end && before.last != b"\\" {
+            before.begin_line();
+        }
+        if let Some(from) = before.take(trim(&text[range.clone()]), false) {
             let start = range.start + leading(&text[range.clone()]);
             hidden.push(start + from..end_of_word(text, start, range));
         }

@@ -172,6 +172,17 @@ fn every_form_of_the_table_is_redacted_exactly() {
             }
         }
     }
+    // One after another they are as they are alone.
+    let all = || forms.iter().filter(|form| form.is_text());
+    let raw: String = all().map(|form| form.raw.clone() + "\n").collect();
+    let redacted: String = all().map(|form| form.redacted.clone() + "\n").collect();
+    let shown = as_text(raw.as_bytes());
+    let lines = shown.lines().zip(redacted.lines());
+    wrong.extend(
+        lines
+            .filter(|(a, b)| a != b)
+            .map(|pair| format!("together {pair:?}")),
+    );
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -182,13 +193,14 @@ fn no_explanation_shows_a_secret_of_the_table() {
         width: 200,
         colour: false,
     };
+    let mut explained = 0;
     for form in forms()
         .iter()
         .filter(|form| form.is_text() && form.is_secret())
     {
         let log = format!("{}\n{} {OOM} {}\n", form.raw, form.raw, form.raw);
         let mut incidents = explain(Catalogue::embedded(), "train.log", log.as_bytes());
-        assert!(!incidents.is_empty(), "{log}");
+        explained += usize::from(!incidents.is_empty());
         incidents.iter_mut().for_each(redact::incident);
         for shown in [
             explanation::text(&incidents, true, &style),
@@ -198,6 +210,7 @@ fn no_explanation_shows_a_secret_of_the_table() {
             assert_no_secret(&form.raw, shown.as_bytes());
         }
     }
+    assert!(explained > 100, "{explained}");
 }
 
 #[test]
@@ -279,8 +292,8 @@ fn no_secret_of_a_failed_run_is_printed_or_stored() {
         .stderr(File::create(&log).unwrap());
     assert_eq!(command.output().unwrap().status.code(), Some(3));
     let log = fs::read_to_string(log).unwrap();
-    let own = 2 * secret_log().len();
-    let (_, explained) = log.split_at(log[own..].find('\n').unwrap() + own);
+    // The program's own output is not changed.
+    let (_, explained) = log.rsplit_once(&secret_log()).unwrap();
     assert!(explained.contains(EXPLAINED), "{explained}");
     assert_no_secret("gputop run", explained.as_bytes());
     assert!(assert_no_secret_in_files(user.0.path()) > 0);
@@ -413,7 +426,7 @@ fn no_secret_of_a_watched_process_leaves_the_collector() {
     wait_until("the failure to be recorded", || {
         // Until it is attached to, what is written is too old.
         tries += 1;
-        if tries % 200 == 1 {
+        if tries % 20 == 1 {
             watched.fail();
         }
         contains(&unpacked(&recording), "Tried to allocate")
