@@ -167,6 +167,8 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
+            // The quote around it, which was not seen to open: after a name, an apostrophe looks like one as well.
+            b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);
                 // Python and JSON go on; in a shell a bare piece may be joined to a quoted one.
@@ -181,6 +183,11 @@ pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
         };
     }
     text.len()
+}
+
+fn closes_on_line(text: &[u8], open: usize) -> bool {
+    let line = text[open + 1..].iter().take_while(|b| **b != b'\n');
+    line.into_iter().any(|b| *b == text[open])
 }
 
 /// Behind the closing quote, or the end of the text.
@@ -240,6 +247,10 @@ struct Quotes {
 impl Quotes {
     fn pass(&mut self, text: &[u8], at: usize) {
         let byte = text[at];
+        // An apostrophe in a log must not change how all later lines are read.
+        if byte == b'\n' {
+            self.open = None;
+        }
         let is_escaped = at > 0 && text[at - 1] == b'\\';
         if !matches!(byte, b'"' | b'\'' | b'`') || is_escaped {
             return;
