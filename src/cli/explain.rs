@@ -2,6 +2,8 @@
 //!
 //! Each path is a job: a file, or a directory with a log for each rank. Files are read in pieces, so a log may be of
 //! any size; `.gz` and `.zst` are unpacked on the way.
+//!
+//! What is printed ends up in issue trackers and chats, so it is redacted as stored incidents are, unless `--raw` is given.
 
 mod input;
 
@@ -15,6 +17,8 @@ use super::{print, say};
 use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge};
 use crate::export::explanation;
 use crate::model::incident::Incident;
+use crate::model::text::visible;
+use crate::redact;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -31,6 +35,9 @@ pub struct Args {
     /// Print Markdown, for an issue tracker
     #[arg(long)]
     markdown: bool,
+    /// Show secrets found in the log instead of replacing them with `***`
+    #[arg(long)]
+    raw: bool,
     /// Use the error cards in this directory instead of the built-in ones
     #[arg(long, value_name = "DIR", hide = true)]
     cards: Option<PathBuf>,
@@ -65,6 +72,10 @@ pub fn run(args: &Args) -> Result<u8> {
         logs.extend(job);
     }
     fatal_first(&mut incidents);
+    // Only what is printed: a log may have gigabytes.
+    if !args.raw {
+        incidents.iter_mut().for_each(redact::incident);
+    }
     if args.json {
         print(&explanation::json(&incidents)?)?;
     } else if args.markdown {
@@ -78,7 +89,7 @@ pub fn run(args: &Args) -> Result<u8> {
         print(&explanation::text(&incidents, args.all, &style))?;
     }
     if incidents.is_empty() && !args.json {
-        say(&nothing(&logs));
+        say(&nothing(&logs, args.raw));
     }
     Ok(exit_code(&incidents, unread))
 }
@@ -92,7 +103,7 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
 }
 
 /// That no incident was found, with the last exception where there is one: it may be what the reader looks for.
-fn nothing(logs: &[LogFindings]) -> String {
+fn nothing(logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
     let last = logs
         .iter()
@@ -109,7 +120,11 @@ fn nothing(logs: &[LogFindings]) -> String {
             format!(", raised at {}:{}", frame.file, frame.line)
         });
         let said = format!("{}: {}", traceback.exception, traceback.message);
-        let said = crate::model::text::visible(said.as_bytes(), 500);
+        let said = match raw {
+            true => said.into_bytes(),
+            false => redact::text(said.as_bytes()),
+        };
+        let said = visible(&said, 500);
         let file = &log.file;
         let _ = writeln!(
             out,

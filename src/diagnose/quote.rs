@@ -9,15 +9,21 @@ use crate::model::incident::{Label, Quote};
 /// What is quoted before the first labelled part of a line, and after the last one.
 const MAX_TEXT: usize = 1200;
 
+/// A longer beginning of the line is left out.
+const MAX_BEFORE: usize = 200;
+
 /// The message of `one` in its own words, from the beginning of its line to the end of what was read from it; `found`
 /// is what its parts turned out to be.
 #[must_use]
 pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     // The process that was listed is the one that wrote the text.
     let is_own = found.contains_key("process_bytes") && !one.found.contains_key("process_bytes");
-    let start = flow
-        .line_start(one.start)
-        .max(one.start.saturating_sub(200));
+    // The end of a long line could not be redacted: the flag or the quote that says what a value is would be cut off.
+    let line_start = flow.line_start(one.start);
+    let start = match one.start.saturating_sub(line_start) > MAX_BEFORE {
+        true => one.start,
+        false => line_start,
+    };
     let labelled = one
         .places
         .iter()
@@ -37,7 +43,7 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
     } else {
         last
     };
-    let text = slice(&flow.text, start, end.min(start + MAX_TEXT));
+    let text = whole_words(&flow.text, start, end);
     let name = |field: &'_ str| -> String {
         match field {
             "other_bytes" if is_own => "process_bytes".to_owned(),
@@ -59,4 +65,13 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
         text: text.to_owned(),
         labels,
     }
+}
+
+/// At most `MAX_TEXT` bytes, without half a word at the end: half a token no longer looks like one.
+fn whole_words(text: &str, start: usize, end: usize) -> &str {
+    let cut = slice(text, start, end.min(start + MAX_TEXT));
+    if start + cut.len() >= end {
+        return cut;
+    }
+    cut.rfind(char::is_whitespace).map_or("", |at| &cut[..at])
 }

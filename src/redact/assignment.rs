@@ -29,7 +29,8 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
             at += 1;
             continue;
         }
-        let name = at..end_of_name(text, at);
+        // A wide separator is no name, but begins with a byte that may be in one.
+        let name = at..end_of_name(text, at).max(at + 1);
         at = name.end;
         if let Some(value) = value_of(text, name, quotes.open) {
             (at..value.end).for_each(|skipped| quotes.pass(text, skipped));
@@ -40,14 +41,18 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 }
 
 fn value_of(text: &[u8], name: Range<usize>, quote: Option<u8>) -> Option<Range<usize>> {
-    let sensitivity = name::sensitivity(&text[name.clone()]);
     if is_bearer(&text[name.clone()]) {
         return next_word(text, name.end);
     }
+    // Most words have no value, and this is cheaper to see than what a name says.
+    end_of_separator(text, name.end)?;
+    let sensitivity = name::sensitivity(&text[name.clone()]);
     let text = match sensitivity {
         Sensitivity::Plain => return None,
         // Only a short value can look like a secret, and hostile text must not make the search quadratic.
-        Sensitivity::Doubtful => &text[..text.len().min(name.end + MAX_DOUBTFUL)],
+        Sensitivity::Doubtful | Sensitivity::Login => {
+            &text[..text.len().min(name.end + MAX_DOUBTFUL)]
+        }
         Sensitivity::Secret => text,
     };
     let separator = end_of_separator(text, name.end)?;
@@ -84,7 +89,7 @@ fn is_header(name: &[u8]) -> bool {
 }
 
 /// `$HF_TOKEN` and `${HF_TOKEN}` in a script name a variable, not its value.
-fn is_reference(value: &[u8]) -> bool {
+pub fn is_reference(value: &[u8]) -> bool {
     let Some(name) = value.strip_prefix(b"$") else {
         return false;
     };
@@ -99,15 +104,23 @@ fn is_reference(value: &[u8]) -> bool {
 }
 
 fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)
+    byte.is_ascii_alphanumeric() || b"_-.".contains(&byte) || !byte.is_ascii()
 }
 
 fn end_of_name(text: &[u8], start: usize) -> usize {
-    start
-        + text[start..]
-            .iter()
-            .take_while(|b| is_name_byte(**b))
-            .count()
+    let is_name =
+        |at: &usize| is_name_byte(text[*at]) && end_of_wide_separator(text, *at).is_none();
+    (start..text.len())
+        .find(|at| !is_name(at))
+        .unwrap_or(text.len())
+}
+
+/// Behind a colon or an equals sign as Chinese and Japanese keyboards type it.
+fn end_of_wide_separator(text: &[u8], start: usize) -> Option<usize> {
+    ["\u{ff1a}", "\u{ff1d}"]
+        .iter()
+        .find(|wide| text[start..].starts_with(wide.as_bytes()))
+        .map(|wide| start + wide.len())
 }
 
 /// Behind `name`, `"name"`, `['name']`: the `=`, `:`, `:=` or `=>` and the blanks around it.
@@ -116,6 +129,9 @@ fn end_of_separator(text: &[u8], name_end: usize) -> Option<usize> {
         |from: usize, of: &[u8]| from + text[from..].iter().take_while(|b| of.contains(b)).count();
     let closed = skip(name_end, b"\\\"'])");
     let start = skip(closed, b" \t");
+    if let Some(end) = end_of_wide_separator(text, start) {
+        return Some(skip(end, b" \t"));
+    }
     let end = skip(start, b":=>");
     let is_separator = matches!(text.get(start), Some(b':' | b'='));
     // `token://` is a scheme.
@@ -143,7 +159,7 @@ fn end_of_line(text: &[u8], start: usize, quote: Option<u8>) -> usize {
 
 /// As a shell reads a word: quoted and bare pieces side by side, up to a blank or an operator. Inside quotes that
 /// were opened before the name, the closing one ends it.
-fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
+pub fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     if let Some(quote) = escaped_quote(&text[start..]) {
         return end_of_escaped(text, start, quote);
     }
@@ -151,6 +167,8 @@ fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
     while let Some(&byte) = text.get(at) {
         at = match byte {
             b if Some(b) == outer => return at,
+            // The quote around it, which was not seen to open: after a name, an apostrophe looks like one as well.
+            b'"' | b'\'' | b'`' if at > start && !closes_on_line(text, at) => return at,
             b'"' | b'\'' | b'`' => {
                 let end = end_of_quoted(text, at);
                 // Python and JSON go on; in a shell a bare piece may be joined to a quoted one.
@@ -165,6 +183,11 @@ fn end_of_value(text: &[u8], start: usize, outer: Option<u8>) -> usize {
         };
     }
     text.len()
+}
+
+fn closes_on_line(text: &[u8], open: usize) -> bool {
+    let line = text[open + 1..].iter().take_while(|b| **b != b'\n');
+    line.into_iter().any(|b| *b == text[open])
 }
 
 /// Behind the closing quote, or the end of the text.
@@ -224,6 +247,10 @@ struct Quotes {
 impl Quotes {
     fn pass(&mut self, text: &[u8], at: usize) {
         let byte = text[at];
+        // An apostrophe in a log must not change how all later lines are read.
+        if byte == b'\n' {
+            self.open = None;
+        }
         let is_escaped = at > 0 && text[at - 1] == b'\\';
         if !matches!(byte, b'"' | b'\'' | b'`') || is_escaped {
             return;

@@ -74,6 +74,9 @@ const NAMES: &[&str] = &[
     "WORLD_SIZE",
 ];
 
+/// Terraform's, whose variables share TensorFlow's prefix: `TF_TOKEN_app_terraform_io`.
+const SECRET_PREFIXES: &[&str] = &["TF_TOKEN_", "TF_VAR_"];
+
 /// Whatever the allow-list says, a name that says secret shows no value, and an allowed value loses credentials.
 pub fn variable(variable: &[u8], value: &[u8]) -> Variable {
     let shown = is_allowed(variable) && !name::hides(name::sensitivity(variable), value);
@@ -84,8 +87,11 @@ pub fn variable(variable: &[u8], value: &[u8]) -> Variable {
 }
 
 fn is_allowed(name: &[u8]) -> bool {
-    PREFIXES
-        .iter()
-        .any(|prefix| name.starts_with(prefix.as_bytes()))
+    let begins = |prefixes: &[&str]| {
+        prefixes
+            .iter()
+            .any(|prefix| name.starts_with(prefix.as_bytes()))
+    };
+    (begins(PREFIXES) && !begins(SECRET_PREFIXES))
         || NAMES.iter().any(|allowed| name == allowed.as_bytes())
 }

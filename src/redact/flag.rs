@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::name;
+use super::name::{self, Sensitivity};
 
 /// A short flag means a secret only to these programs.
 struct Short {
@@ -19,8 +19,8 @@ struct Short {
 #[derive(Clone, Copy)]
 enum Part {
     Whole,
-    /// Of `user:password` the password.
-    BehindColon,
+    /// What comes after this byte: of `user:password` the password.
+    After(u8),
 }
 
 const SHORT: &[Short] = &[
@@ -62,36 +62,78 @@ const SHORT: &[Short] = &[
     Short {
         programs: &["curl", "wget"],
         flag: "-u",
-        hides: Part::BehindColon,
+        hides: Part::After(b':'),
         attached: true,
         separate: true,
     },
     Short {
         programs: &["curl", "wget"],
         flag: "-U",
-        hides: Part::BehindColon,
+        hides: Part::After(b':'),
         attached: true,
         separate: true,
     },
     Short {
         programs: &["curl", "wget"],
         flag: "--user",
-        hides: Part::BehindColon,
+        hides: Part::After(b':'),
         attached: false,
         separate: true,
     },
     Short {
         programs: &["curl", "wget"],
         flag: "--proxy-user",
-        hides: Part::BehindColon,
+        hides: Part::After(b':'),
         attached: false,
         separate: true,
     },
     Short {
         programs: &["http", "https"],
         flag: "-a",
-        hides: Part::BehindColon,
+        hides: Part::After(b':'),
         attached: false,
+        separate: true,
+    },
+    Short {
+        programs: &["7z", "7za", "7zr", "7zz", "rar", "unrar"],
+        flag: "-p",
+        hides: Part::Whole,
+        attached: true,
+        separate: false,
+    },
+    Short {
+        programs: &["mongo", "mongosh", "mongodump", "mongorestore", "rdesktop"],
+        flag: "-p",
+        hides: Part::Whole,
+        attached: false,
+        separate: true,
+    },
+    Short {
+        programs: &["bcp", "ipmitool", "sqlcmd", "unzip", "zip"],
+        flag: "-P",
+        hides: Part::Whole,
+        attached: true,
+        separate: true,
+    },
+    Short {
+        programs: &["openssl"],
+        flag: "-k",
+        hides: Part::Whole,
+        attached: false,
+        separate: true,
+    },
+    Short {
+        programs: &["smbclient", "smbget", "rpcclient"],
+        flag: "-U",
+        hides: Part::After(b'%'),
+        attached: true,
+        separate: true,
+    },
+    Short {
+        programs: &["lftp"],
+        flag: "-u",
+        hides: Part::After(b','),
+        attached: true,
         separate: true,
     },
     // `wandb login KEY`: the last word of the subcommand takes the flag's place.
@@ -107,14 +149,7 @@ const SHORT: &[Short] = &[
 /// For each argument, where the part to hide begins.
 pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
     let mut before = Before::default();
-    words
-        .iter()
-        .map(|word| {
-            let hidden = behind_named(before.last, word).or_else(|| before.behind_short(word));
-            before.pass(word);
-            hidden
-        })
-        .collect()
+    words.iter().map(|word| before.take(word, true)).collect()
 }
 
 /// What stands in front of a word.
@@ -123,14 +158,41 @@ struct Before<'a> {
     last: &'a [u8],
     /// Which entries of [`SHORT`] have had their program named.
     named: [bool; SHORT.len()],
+    /// `wandb` was named, whose keys look like commits.
+    names_wandb: bool,
+    /// A program was named that takes commits.
+    names_vcs: bool,
+    /// A program was named to which `/p:` is a property.
+    names_msbuild: bool,
 }
 
 impl<'a> Before<'a> {
+    /// Where the part of the next word begins that is to be hidden.
+    fn take(&mut self, word: &'a [u8], is_argument: bool) -> Option<usize> {
+        let hidden = behind_named(self.last, word)
+            .or_else(|| self.behind_short(word))
+            .or_else(|| self.behind_slash(word))
+            .or_else(|| self.is_key(word, is_argument).then_some(0));
+        self.pass(word);
+        hidden
+    }
+
+    /// Another line of a text is another command, but a flag's value may stand on it.
+    fn begin_line(&mut self) {
+        *self = Self {
+            last: self.last,
+            ..Self::default()
+        };
+    }
+
     fn pass(&mut self, word: &'a [u8]) {
         let program = base_name(word);
         for (named, short) in self.named.iter_mut().zip(SHORT) {
             *named |= short.programs.contains(&program);
         }
+        self.names_wandb |= program == "wandb";
+        self.names_vcs |= ["git", "gh", "glab", "hg", "jj", "svn"].contains(&program);
+        self.names_msbuild |= ["dotnet", "msbuild", "xbuild"].contains(&program);
         self.last = word;
     }
 
@@ -139,6 +201,26 @@ impl<'a> Before<'a> {
         named
             .into_iter()
             .find_map(|(_, short)| short.hidden_from(self.last, word))
+    }
+
+    /// `/p:SECRET`, as programs from Windows write it. `/p:/data` is a volume.
+    fn behind_slash(&self, word: &[u8]) -> Option<usize> {
+        let value = word
+            .strip_prefix(b"/p:")
+            .or_else(|| word.strip_prefix(b"/P:"))?;
+        let hides = !self.names_msbuild && !value.is_empty() && !value.starts_with(b"/");
+        hides.then_some(3)
+    }
+
+    /// `wandb login --relogin KEY`, `API key KEY`, or an argument that nothing says is a commit. In a text a commit is as
+    /// likely.
+    fn is_key(&self, word: &[u8], is_argument: bool) -> bool {
+        if !name::is_hex_key(word) || name::names_revision(self.last) {
+            return false;
+        }
+        self.names_wandb
+            || name::sensitivity(self.last) != Sensitivity::Plain
+            || (is_argument && !self.names_vcs)
     }
 }
 
@@ -149,10 +231,15 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     if words.len() < 2 {
         return;
     }
-    let trimmed: Vec<&[u8]> = words.iter().map(|word| trim(&text[word.clone()])).collect();
-    for (i, from) in hidden_in_arguments(&trimmed).into_iter().enumerate() {
-        if let Some(from) = from {
-            let range = words[i].clone();
+    let mut before = Before::default();
+    let mut end = 0;
+    for range in words {
+        let has_line_end = text[end..range.start].contains(&b'\n');
+        end = range.end;
+        if has_line_end && before.last != b"\\" {
+            before.begin_line();
+        }
+        if let Some(from) = before.take(trim(&text[range.clone()]), false) {
             let start = range.start + leading(&text[range.clone()]);
             hidden.push(start + from..end_of_word(text, start, range));
         }
@@ -160,7 +247,8 @@ pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
 }
 
 fn behind_named(flag: &[u8], word: &[u8]) -> Option<usize> {
-    let is_flag = flag.starts_with(b"-") && flag.iter().all(|&b| b.is_ascii_graphic() && b != b'=');
+    let is_word = |&b: &u8| b != b'=' && !b.is_ascii_whitespace() && !b.is_ascii_control();
+    let is_flag = starts_with_dash(flag) && flag.iter().all(is_word);
     // `aws configure set aws_secret_access_key …`
     let is_setting =
         flag.contains(&b'_') && flag.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_');
@@ -182,12 +270,21 @@ impl Short {
         };
         match self.hides {
             Part::Whole => Some(value_at),
-            Part::BehindColon => {
-                let colon = word[value_at..].iter().position(|&b| b == b':')?;
-                Some(value_at + colon + 1)
+            Part::After(separator) => {
+                let at = word[value_at..].iter().position(|&b| b == separator)?;
+                Some(value_at + at + 1)
             }
         }
     }
+}
+
+/// Also with a dash that a word processor made of a hyphen: `–token`.
+fn starts_with_dash(word: &[u8]) -> bool {
+    let is_typeset = || {
+        let first = word.utf8_chunks().next()?.valid().chars().next()?;
+        matches!(first, '\u{2010}'..='\u{2015}' | '\u{2212}').then_some(())
+    };
+    word.starts_with(b"-") || is_typeset().is_some()
 }
 
 fn is_flag_like(word: &[u8]) -> bool {

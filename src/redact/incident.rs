@@ -1,35 +1,75 @@
-//! The free text of an incident: what a program said, before it is kept.
+//! The free text of an incident: what a program said, before it is stored or printed.
 
 use super::text;
-use crate::model::incident::{Incident, Quote};
+use crate::model::incident::{Fields, Incident, Quote};
 use serde_json::Value;
 
-/// Takes the secrets out of everything that a program had a say in. What a card says is ours and stays.
+/// Hides the secrets in everything that a program had a say in. What a card says is ours and stays.
 pub fn incident(incident: &mut Incident) {
-    quote(&mut incident.quote);
-    words(&mut incident.title);
-    incident.at.iter_mut().for_each(words);
-    incident.why_first.iter_mut().for_each(words);
-    for cause in &mut incident.causes {
+    // Whole, so that a new field is not forgotten here.
+    let Incident {
+        title,
+        log,
+        fields: found,
+        causes,
+        fixes,
+        quote: said,
+        at,
+        why_first,
+        secondary,
+        id: _,
+        family: _,
+        severity: _,
+        confidence: _,
+        count: _,
+        uid: _,
+        time: _,
+        host: _,
+        detected_by: _,
+        not_helpful: _,
+        references: _,
+        headline: _,
+        needs: _,
+    } = incident;
+    quote(said);
+    words(title);
+    at.iter_mut().chain(why_first).for_each(words);
+    log.iter_mut().for_each(|log| words(&mut log.file));
+    for cause in causes {
         cause.r#for.iter_mut().for_each(words);
         cause.against.iter_mut().for_each(words);
     }
-    let fields = &mut incident.fields;
+    for fix in fixes {
+        words(&mut fix.title);
+        words(&mut fix.change);
+        fix.effect.iter_mut().for_each(words);
+    }
+    fields(found);
+    secondary.iter_mut().for_each(self::incident);
+}
+
+fn fields(found: &mut Fields) {
     let said = [
-        &mut fields.api_call,
-        &mut fields.assertion,
-        &mut fields.kernel,
-        &mut fields.kernel_file,
-        &mut fields.source_file,
-        &mut fields.python_file,
+        &mut found.api_call,
+        &mut found.assertion,
+        &mut found.cuda_error,
+        &mut found.kernel,
+        &mut found.kernel_file,
+        &mut found.python_file,
+        &mut found.source_file,
+        &mut found.status,
     ];
     said.into_iter().flatten().for_each(words);
-    for value in fields.more.values_mut() {
-        if let Value::String(said) = value {
-            words(said);
-        }
+    found.more.values_mut().for_each(value);
+}
+
+fn value(found: &mut Value) {
+    match found {
+        Value::String(said) => words(said),
+        Value::Array(all) => all.iter_mut().for_each(value),
+        Value::Object(all) => all.values_mut().for_each(value),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-    incident.secondary.iter_mut().for_each(self::incident);
 }
 
 fn words(said: &mut String) {
@@ -69,7 +109,7 @@ fn quote(quote: &mut Quote) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::incident::Label;
+    use crate::model::incident::{Fix, Label, LogPlace};
 
     #[test]
     fn a_quotation_loses_its_secret_and_keeps_its_labels() {
@@ -97,10 +137,21 @@ mod tests {
         one.fields
             .more
             .insert("command".into(), "curl https://ana:pw@host/x".into());
+        one.fields
+            .more
+            .insert("all".into(), serde_json::json!([{"b": "token=quokka1"}]));
+        one.log = Some(LogPlace {
+            file: "runs/token=quokka2/train.log".into(),
+            ..LogPlace::default()
+        });
+        one.fixes = vec![Fix {
+            change: "A=1 python train.py --token quokka3".into(),
+            ..Fix::default()
+        }];
         one.secondary = vec![one.clone()];
         incident(&mut one);
         let shown = serde_json::to_string(&one).expect("plain data");
-        for secret in ["hf_0123", "0123456789abcdef", "ana:pw"] {
+        for secret in ["hf_0123", "0123456789abcdef", "ana:pw", "quokka"] {
             assert!(!shown.contains(secret), "{shown}");
         }
         let quote = &one.quote;

@@ -2,8 +2,8 @@
 //!
 //! Of an environment only the variables on an allow-list carry a value, all others their name. Command lines and
 //! log lines stay readable and lose what is secret in them: the values of flags and variables whose name says so
-//! (`name.rs`, `flag.rs`, `assignment.rs`), credentials in URLs (`url.rs`), and strings that have the shape of an
-//! issuer's token wherever they stand (`shape.rs`).
+//! (`name.rs`, `flag.rs`, `assignment.rs`), what a shell feeds to a login (`pipe.rs`), credentials in URLs (`url.rs`),
+//! and strings that have the shape of an issuer's token (`shape.rs`). `tests/data/redaction.txt` lists the forms.
 //!
 //! `--lr 3e-4 --api-key 8f2c… https://ana:pw@host/x` becomes `--lr 3e-4 --api-key *** https://***@host/x`.
 //!
@@ -16,6 +16,7 @@ mod environment;
 mod flag;
 mod incident;
 mod name;
+mod pipe;
 mod shape;
 mod url;
 
@@ -48,6 +49,7 @@ pub fn text(text: &[u8]) -> Vec<u8> {
     let mut hidden = Vec::new();
     flag::find(text, &mut hidden);
     assignment::find(text, &mut hidden);
+    pipe::find(text, &mut hidden);
     url::find(text, &mut hidden);
     shape::find(text, &mut hidden);
     replace(text, hidden)

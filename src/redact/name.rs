@@ -6,6 +6,8 @@ pub enum Sensitivity {
     Plain,
     /// `--key`, `sig`: a file name or a sort key as often as a secret, so the value decides.
     Doubtful,
+    /// `--auth ana:8f2c`: a user and a password, or the name of a method.
+    Login,
     Secret,
 }
 
@@ -15,6 +17,7 @@ const SECRET_ENDINGS: &[&str] = &[
     "accesskey",
     "accountkey",
     "apikey",
+    "appkey",
     "authkey",
     "authorization",
     "bearer",
@@ -22,8 +25,11 @@ const SECRET_ENDINGS: &[&str] = &[
     "cookie",
     "credential",
     "credentials",
+    "creds",
+    "deploykey",
     "encryptionkey",
     "jwt",
+    "keypass",
     "licensekey",
     "masterkey",
     "passcode",
@@ -33,6 +39,7 @@ const SECRET_ENDINGS: &[&str] = &[
     "passwords",
     "privatekey",
     "pwd",
+    "requirepass",
     "secret",
     "secretkey",
     "secrets",
@@ -41,11 +48,46 @@ const SECRET_ENDINGS: &[&str] = &[
     "sharedkey",
     "signingkey",
     "storagekey",
+    "storepass",
+    "subscriptionkey",
     "token",
+    "userpwd",
+    "writekey",
+    // The same words in other languages.
+    "contrasena",
+    "contraseña",
+    "hasło",
+    "heslo",
+    "jelszó",
+    "jeton",
+    "kennwort",
+    "lösenord",
+    "motdepasse",
+    "passwort",
+    "senha",
+    "wachtwoord",
+    "şifre",
+    "κωδικός",
+    "пароль",
+    "секрет",
+    "токен",
+    "סיסמה",
+    "令牌",
+    "口令",
+    "密码",
+    "密碼",
+    "密钥",
+    "密鑰",
+    "秘密",
+    "トークン",
+    "パスワード",
+    "비밀번호",
+    "토큰",
 ];
 
 const DOUBTFUL_ENDINGS: &[&str] = &[
-    "auth",
+    "clave",
+    "clé",
     "key",
     "otp",
     "pat",
@@ -53,6 +95,36 @@ const DOUBTFUL_ENDINGS: &[&str] = &[
     "sid",
     "sig",
     "signature",
+    "ключ",
+];
+
+/// Words before `key` that make it an account's: `--kaggle-key`.
+const ACCOUNTS: &[&str] = &[
+    "anthropic",
+    "aws",
+    "azure",
+    "cohere",
+    "comet",
+    "datadog",
+    "gemini",
+    "groq",
+    "hf",
+    "huggingface",
+    "kaggle",
+    "mistral",
+    "neptune",
+    "ngc",
+    "openai",
+    "openrouter",
+    "pinecone",
+    "replicate",
+    "together",
+    "wandb",
+];
+
+/// Words before `pin` that make it a secret number; alone it is one as well. `I_MPI_PIN` pins ranks to cores.
+const PIN_OWNERS: &[&str] = &[
+    "", "account", "card", "login", "piv", "sim", "so", "token", "user",
 ];
 
 /// Words before `token` that make it one of a tokenizer.
@@ -127,10 +199,18 @@ pub fn sensitivity(name: &[u8]) -> Sensitivity {
         "pass" => RUNS.contains(&before),
         _ => false,
     };
+    let is_secret = match last {
+        "pass" | "pw" | "psk" => true,
+        "key" => ACCOUNTS.contains(&before),
+        "pin" => PIN_OWNERS.contains(&before),
+        _ => false,
+    };
     if is_ordinary {
         Sensitivity::Plain
-    } else if last == "pass" || ends_in(&joined, SECRET_ENDINGS) {
+    } else if is_secret || ends_in(&joined, SECRET_ENDINGS) {
         Sensitivity::Secret
+    } else if last.ends_with("auth") {
+        Sensitivity::Login
     } else if ends_in(last, DOUBTFUL_ENDINGS) {
         Sensitivity::Doubtful
     } else {
@@ -143,6 +223,7 @@ pub fn hides(sensitivity: Sensitivity, value: &[u8]) -> bool {
     match sensitivity {
         Sensitivity::Plain => false,
         Sensitivity::Doubtful => looks_secret(value),
+        Sensitivity::Login => looks_secret(value) || is_login(value),
         Sensitivity::Secret => !is_harmless(value),
     }
 }
@@ -158,11 +239,37 @@ fn is_harmless(value: &[u8]) -> bool {
     is_word || (value.len() <= 2 && value.iter().all(u8::is_ascii_digit))
 }
 
+/// `user:password`, but neither `host:8080` nor a URL.
+fn is_login(value: &[u8]) -> bool {
+    let Some(colon) = value.iter().position(|&b| b == b':') else {
+        return false;
+    };
+    let password = &value[colon + 1..];
+    let is_port = password.iter().all(u8::is_ascii_digit) && password.len() < 6;
+    colon > 0 && !is_port && !password.starts_with(b"//")
+}
+
+/// Forty hexadecimal digits: a key of Weights & Biases, or a commit. The context decides.
+pub fn is_hex_key(value: &[u8]) -> bool {
+    value.len() == 40 && value.iter().all(u8::is_ascii_hexdigit) && is_mixed(value)
+}
+
+/// Whether a name says that its value is a commit or a checksum.
+pub fn names_revision(name: &[u8]) -> bool {
+    const REVISIONS: &[&str] = &[
+        "blob", "branch", "checkout", "checksum", "commit", "digest", "etag", "hash", "id", "ref",
+        "rev", "revision", "run", "sha", "sha1", "tag", "tree", "version",
+    ];
+    words(name)
+        .iter()
+        .any(|word| REVISIONS.contains(&word.as_str()))
+}
+
 /// Long, of one piece, and too mixed for a word or a file name.
 fn looks_secret(value: &[u8]) -> bool {
     let is_one_piece = value
         .iter()
-        .all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~".contains(b));
+        .all(|b| b.is_ascii_alphanumeric() || b"+/=_-.~%".contains(b));
     let is_path = value.starts_with(b"/") || value.starts_with(b".") || value.starts_with(b"~");
     value.len() >= 16 && is_one_piece && !is_path && is_mixed(value)
 }
@@ -187,15 +294,15 @@ fn words(name: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut was_small = false;
-    for &byte in name {
-        let starts_hump = byte.is_ascii_uppercase() && was_small;
-        if (!byte.is_ascii_alphanumeric() || starts_hump) && !word.is_empty() {
+    for c in String::from_utf8_lossy(name).chars() {
+        let starts_hump = c.is_uppercase() && was_small;
+        if (!c.is_alphanumeric() || starts_hump) && !word.is_empty() {
             words.push(std::mem::take(&mut word));
         }
-        if byte.is_ascii_alphanumeric() {
-            word.push(char::from(byte.to_ascii_lowercase()));
+        if c.is_alphanumeric() {
+            word.extend(c.to_lowercase());
         }
-        was_small = byte.is_ascii_lowercase();
+        was_small = c.is_lowercase();
     }
     if !word.is_empty() {
         words.push(word);
@@ -228,6 +335,12 @@ mod tests {
             "--hub-token",
             "AZURE_STORAGE_CONNECTION_STRING",
             "GOOGLE_CREDENTIALS",
+            "--pw",
+            "--pin",
+            "--kaggle-key",
+            "--Contraseña",
+            "--ПАРОЛЬ",
+            "登录密码",
         ] {
             assert_eq!(sensitivity(name.as_bytes()), Sensitivity::Secret, "{name}");
         }
@@ -254,6 +367,8 @@ mod tests {
             "--monkeys",
             "--token-type",
             "GIT_AUTHOR",
+            "I_MPI_PIN",
+            "pin_memory",
         ] {
             assert_eq!(sensitivity(name.as_bytes()), Sensitivity::Plain, "{name}");
         }

@@ -99,18 +99,41 @@ fn starts_at(text: &[u8], at: usize) -> Option<usize> {
     })
 }
 
-/// The body of a PEM file in an argument; up to the end of the text where its end is missing.
+/// The body of a PEM file; up to the end of the text where its end is missing, and as far back as there is base64 where
+/// its beginning is.
 fn private_keys(text: &[u8], hidden: &mut Vec<Range<usize>>) {
     let mut from = 0;
-    while let Some(start) =
-        position(&text[from..], PRIVATE_KEY).map(|at| from + at + PRIVATE_KEY.len())
-    {
+    while let Some(marker) = position(&text[from..], PRIVATE_KEY).map(|at| from + at) {
+        let start = marker + PRIVATE_KEY.len();
+        if let Some(end) = end_marker(&text[from..marker]).map(|at| from + at) {
+            hidden.push(body_before(text, from, end)..end);
+            from = start;
+            continue;
+        }
         let end = position(&text[start..], b"-----END").map_or(text.len(), |at| start + at);
         hidden.push(start..end);
         // The same words close it; they are not another beginning.
         from = position(&text[end..], PRIVATE_KEY)
             .map_or(text.len(), |at| end + at + PRIVATE_KEY.len());
     }
+}
+
+/// Where an `-----END RSA ` begins that is the end of this text.
+fn end_marker(text: &[u8]) -> Option<usize> {
+    const MAX_KIND: usize = 40;
+    let from = text.len().saturating_sub(MAX_KIND);
+    let end = memchr::memmem::rfind(&text[from..], b"-----END")?;
+    let begin = memchr::memmem::rfind(&text[from..], b"-----BEGIN");
+    (begin < Some(end)).then_some(from + end)
+}
+
+/// The first byte between `from` and `end` from which on everything may be of a key.
+fn body_before(text: &[u8], from: usize, end: usize) -> usize {
+    let may_be_key = |b: &&u8| b.is_ascii_alphanumeric() || b"+/=\\\r\n".contains(b);
+    let body = text[from..end].iter().rev().take_while(may_be_key);
+    let start = end - body.count();
+    let blank = text[start..end].iter().take_while(|b| b"\r\n".contains(b));
+    start + blank.count()
 }
 
 fn position(text: &[u8], wanted: &[u8]) -> Option<usize> {

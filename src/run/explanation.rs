@@ -14,6 +14,7 @@ use crate::diagnose::{Catalogue, LogFindings, LogReader, judge};
 use crate::incidents::Record;
 use crate::model::incident::{DetectedBy, Incident, Quote, Severity};
 use crate::model::text::visible;
+use crate::redact;
 
 /// What to print.
 #[derive(Debug)]
@@ -45,8 +46,10 @@ pub fn explain(
     let (mut logs, has_lines) = evidence.read(catalogue);
     let inside = Inside::new(hook.map(Hook::reports).unwrap_or_default());
     let said = exception(&logs).or_else(|| inside.exception());
-    let incident = incident(catalogue, &mut logs, has_lines, &inside, hook)
+    let mut incident = incident(catalogue, &mut logs, has_lines, &inside, hook)
         .or_else(|| killed(catalogue, &command.name(), ended));
+    // It goes into the command's own log, which people share.
+    incident.iter_mut().for_each(redact::incident);
     let whole = |mut incident: Incident| {
         if rank.is_none() {
             with_command(&mut incident, &command_line(&command));
@@ -67,7 +70,7 @@ pub fn explain(
     let what = incident
         .as_ref()
         .map(|incident| incident.title.clone())
-        .or_else(|| said.map(|said| visible(said.as_bytes(), 200)))?;
+        .or_else(|| said.map(|said| visible(&redact::text(said.as_bytes()), 200)))?;
     let first = folder().map_or(First::This, |folder| rank.claim(&folder, &what));
     match (first, incident) {
         (_, None) => None,
@@ -148,8 +151,7 @@ fn killed(catalogue: &Catalogue, name: &str, ended: Ended) -> Option<Incident> {
 /// The last exception of the program: `KeyError: 'labels'`.
 fn exception(logs: &[LogFindings]) -> Option<String> {
     let last = logs.iter().rev().find_map(|log| log.tracebacks.last())?;
-    let said = format!("{}: {}", last.exception, last.message);
-    Some(visible(said.as_bytes(), 200))
+    Some(format!("{}: {}", last.exception, last.message))
 }
 
 impl Evidence {

@@ -28,10 +28,10 @@ pub(super) struct Failed<'a> {
 }
 
 impl Failed<'_> {
+    /// `incident` is redacted already.
     pub(super) fn record(&self, incident: &Incident) -> Record {
         let hello = hello();
         let mut incident = incident.clone();
-        redact::incident(&mut incident);
         incident.host = (!hello.host.is_empty()).then(|| hello.host.clone());
         incident.fields.pid = incident.fields.pid.or(self.who.map(|who| who.pid));
         let observed = Key {

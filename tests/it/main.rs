@@ -79,6 +79,8 @@ mod recorded_hosts;
 mod recorded_maps;
 mod recording;
 #[cfg(target_os = "linux")]
+mod redaction;
+#[cfg(target_os = "linux")]
 mod reference;
 #[cfg(target_os = "linux")]
 mod remote;

@@ -141,7 +141,8 @@ impl CpuShares {
         if let Some((user, command)) = person.and_then(parted) {
             process.user = visible(user, MAX_NAME).into();
             let words = words(command);
-            let safe = redact::arguments(words).join(&b' ');
+            // Where an argument ends is not known, so that of a header or a script the text tells more.
+            let safe = redact::text(&redact::arguments(words).join(&b' '));
             process.command = visible(&safe, MAX_COMMAND).into();
         }
         if let Some(stat) = stat {

@@ -1,0 +1,92 @@
+//! What a shell gives to the standard input of a program that reads a secret there:
+//! `echo 8f2c… | docker login --password-stdin`, `docker login --password-stdin <<< 8f2c…`.
+
+use std::ops::Range;
+
+use super::assignment::{end_of_value, is_reference};
+
+/// How far from a pipe its commands are looked for: hostile text must not make the search quadratic.
+const MAX_COMMAND: usize = 1024;
+
+/// A command with one of these words reads a secret.
+const READERS: &[&[u8]] = &[
+    b"--passphrase-fd",
+    b"--password-stdin",
+    b"--token-stdin",
+    b"--with-token",
+    b"chpasswd",
+    b"cryptsetup",
+    b"kinit",
+    b"login",
+    b"passwd",
+];
+
+pub fn find(text: &[u8], hidden: &mut Vec<Range<usize>>) {
+    for at in memchr::memchr_iter(b'|', text) {
+        let is_or = text[..at].ends_with(b"|") || text[at + 1..].starts_with(b"|");
+        if !is_or && reads_secret(&text[at + 1..command_end(text, at + 1)]) {
+            hidden.extend(printed(text, at));
+        }
+    }
+    for at in memchr::memmem::find_iter(text, b"<<<") {
+        if reads_secret(&text[command_start(text, at)..at]) {
+            hidden.extend(not_reference(text, skip_blanks(text, at + 3)));
+        }
+    }
+}
+
+fn reads_secret(command: &[u8]) -> bool {
+    let mut words = command.split(|b| b.is_ascii_whitespace() || b"\"'`()".contains(b));
+    let is_sudo = command.trim_ascii_start().starts_with(b"sudo ");
+    words.any(|word| READERS.contains(&word) || (is_sudo && word == b"-S"))
+}
+
+/// The arguments of the `echo` or `printf` in front of a pipe. They may hold what would end a command outside quotes, so
+/// only a line ends the search.
+fn printed(text: &[u8], pipe: usize) -> Option<Range<usize>> {
+    let from = pipe.saturating_sub(MAX_COMMAND);
+    let before = &text[from..pipe];
+    let line = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+    let printers = [&b"echo "[..], b"printf "];
+    let ends = printers.iter().filter_map(|name| {
+        let at = memchr::memmem::rfind(&before[line..], name)?;
+        Some(from + line + at + name.len())
+    });
+    let mut start = skip_blanks(text, ends.max()?);
+    while text[start..pipe].starts_with(b"-") {
+        let word = text[start..pipe].iter().position(|&b| b == b' ')?;
+        start = skip_blanks(text, start + word);
+    }
+    let end = start + text[start..pipe].trim_ascii_end().len();
+    not_reference(&text[..end], start).map(|value| value.start..end)
+}
+
+/// The word at `start`, unless it only names a variable.
+fn not_reference(text: &[u8], start: usize) -> Option<Range<usize>> {
+    let value = start..end_of_value(text, start, None);
+    let bare = text[value.clone()].trim_ascii();
+    let bare = bare
+        .strip_prefix(b"\"")
+        .and_then(|bare| bare.strip_suffix(b"\""))
+        .unwrap_or(bare);
+    (!bare.is_empty() && !is_reference(bare)).then_some(value)
+}
+
+fn skip_blanks(text: &[u8], from: usize) -> usize {
+    from + text[from..].iter().take_while(|b| **b == b' ').count()
+}
+
+fn command_start(text: &[u8], at: usize) -> usize {
+    let from = at.saturating_sub(MAX_COMMAND);
+    let ends = |b: &u8| b"|;&\n".contains(b);
+    text[from..at]
+        .iter()
+        .rposition(ends)
+        .map_or(from, |n| from + n + 1)
+}
+
+fn command_end(text: &[u8], at: usize) -> usize {
+    let end = text.len().min(at + MAX_COMMAND);
+    let ends = |b: &u8| b"|;&\n".contains(b);
+    text[at..end].iter().position(ends).map_or(end, |n| at + n)
+}
