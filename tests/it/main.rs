@@ -128,6 +128,8 @@ mod trouble;
 #[cfg(target_os = "linux")]
 mod unattributed;
 #[cfg(target_os = "linux")]
+mod untrusted_text;
+#[cfg(target_os = "linux")]
 mod whatif;
 mod whatif_shown;
 mod wire;

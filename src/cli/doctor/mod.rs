@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use color_eyre::Result;
 use serde::Serialize;
 
-use super::print;
 use super::settings::{Place, SettingError, Settings, SharedArgs};
+use super::{print, print_json};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
@@ -99,11 +99,11 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
             })
             .collect(),
     };
-    print(&if args.json {
-        serde_json::to_string_pretty(&report)? + "\n"
+    if args.json {
+        print_json(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     } else {
-        text(&report)
-    })?;
+        print(&text(&report))?;
+    }
     Ok(u8::from(!works))
 }
 

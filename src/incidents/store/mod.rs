@@ -17,7 +17,7 @@ use super::state::State;
 use super::uid::{NoUid, Uid};
 use crate::model::incident::Incident;
 use crate::model::kept::{Kept, OnShelf};
-use crate::model::text::{quoted, visible};
+use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::UnixMillis;
 
 /// Incidents that are kept, and their bytes; of more the oldest go, those that were read first.
@@ -227,6 +227,8 @@ impl Store {
             },
             _ => unreadable(error.to_string()),
         })?;
+        // Whoever can write to the folder chooses the text; screens and exports show it.
+        let bytes = harmless_json(&bytes);
         let read = serde_json::from_slice(&bytes).map_err(NoRecord::from);
         let mut record = read.and_then(Record::read).map_err(|why| match why {
             NoRecord::Newer(schema) => StoreError::Newer {
