@@ -46,6 +46,8 @@ mod hosts;
 mod incidents;
 #[cfg(target_os = "linux")]
 mod incidents_shown;
+#[cfg(target_os = "linux")]
+mod keyboard;
 mod layers;
 #[cfg(target_os = "linux")]
 mod line;
