@@ -365,7 +365,7 @@ mod tests {
             (b"\x1b[99;5u", control('c')),
         ];
         for (bytes, event) in cases {
-            assert_eq!(events(bytes), [event.clone()], "{bytes:?}");
+            assert_eq!(events(bytes), std::slice::from_ref(event), "{bytes:?}");
         }
         assert_eq!(
             events(b"\x1b\x1b"),
@@ -408,7 +408,7 @@ mod tests {
             ),
         ];
         for (bytes, event) in cases {
-            assert_eq!(events(bytes), [event.clone()], "{bytes:?}");
+            assert_eq!(events(bytes), std::slice::from_ref(event), "{bytes:?}");
         }
         let Some(Event::Mouse(mouse)) = events(b"\x1b[M !\"").pop() else {
             panic!("no mouse event");
