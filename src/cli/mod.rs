@@ -144,6 +144,11 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let is_agent = matches!(cli.command, Some(Command::Agent(_)));
     #[cfg(not(local))]
     let is_agent = false;
+    // The command of `gputop run` is to find the limit as it was.
+    #[cfg(local)]
+    if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
+        crate::open_files::raise();
+    }
     // An agent writes nothing where it is.
     if !is_agent {
         log::start();

@@ -17,6 +17,8 @@ mod cut_links;
 mod dashboard;
 mod day;
 #[cfg(target_os = "linux")]
+mod descriptors;
+#[cfg(target_os = "linux")]
 mod ends;
 mod explain;
 #[cfg(target_os = "linux")]

@@ -80,6 +80,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
                 ends::check_kernel_log(),
                 own::check_store(),
                 own::check_hook(),
+                own::check_open_files(),
                 own::check_ssh(),
             ],
             terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),

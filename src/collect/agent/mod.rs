@@ -56,6 +56,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::replayed::Replayed;
 use crate::model::stack::StackWhy;
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
+use crate::open_files::limit;
 use crate::source::stream::Feed;
 use crate::source::{Request, Update};
 
@@ -241,6 +242,10 @@ impl Agent {
             }
             Section::Seen(Seen::End(end)) => self.announce_exit(*end),
             Section::Seen(Seen::Xid(line)) => self.take_xid_line(*line),
+            Section::Seen(Seen::Unwatched(count)) => self.feed.push(Update::Notice(format!(
+                "open-file limit {}: exits of {count} processes are noticed up to 2 s late (see `gputop doctor`)",
+                limit().now
+            ))),
             Section::Seen(Seen::LogEnded(why)) => self.log = Err(why),
             Section::Xid(gpu, number) => self.take_xid(gpu, number),
             Section::Request(request) => self.serve(request),

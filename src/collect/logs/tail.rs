@@ -16,6 +16,7 @@ use nix::libc::{O_CLOEXEC, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::units::{Millis, Mono, StartTicks};
+use crate::open_files::{KeptFile, room_for};
 
 /// Read of one log at one look; more than that is passed over.
 pub const MAX_AT_ONCE: u64 = 1 << 20;
@@ -81,6 +82,7 @@ impl Place {
             .read(true)
             .custom_flags(O_NONBLOCK | O_NOCTTY | O_CLOEXEC | follow)
             .open(path)?;
+        room_for(KeptFile::Log, &file)?;
         let metadata = file.metadata()?;
         self.check(&metadata)?;
         self.check_process()?;
