@@ -10,7 +10,8 @@
 //!
 //! `model` is plain data and knows nobody; `allocator` is what follows from a pool of it, as pure functions. `collect` reads the host and never sees a screen; `tui` draws what came
 //! through a source and never sees NVML. `probe` allocates on a card for a moment, in a child that alone loads CUDA. `run` runs a command and explains its failure.
-//! `incidents` keeps on disk what went wrong, until somebody has read it. `user_files` opens this user's own files and directories. `cli` puts them together. `tests/it/layers.rs` holds these directions.
+//! `incidents` keeps on disk what went wrong, until somebody has read it. `user_files` opens this user's own files and
+//! directories. `open_files` shares out the limit on open files. `cli` puts them together. `tests/it/layers.rs` holds these directions.
 //!
 //! `cfg(local)` (build.rs) is on Linux with the feature `local`. Without it neither `collect`, `probe` nor `run` is there: a
 //! client for other hosts, recordings and logs, also on a Mac (`.ci/laptop`).
@@ -23,6 +24,7 @@ pub mod diagnose;
 pub mod export;
 pub mod incidents;
 pub mod model;
+mod open_files;
 #[cfg(local)]
 pub mod probe;
 pub mod redact;

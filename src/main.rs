@@ -2,16 +2,25 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use gputop::cli::{self, Cli};
+use color_eyre::config::{HookBuilder, Theme};
+use gputop::cli;
 use gputop::tui::terminal::restore_on_panic;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match cli::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code.into(),
+    };
     // The report hook first: the terminal's hook wraps it, so the screen is back before anything is printed.
-    if let Err(error) = color_eyre::install() {
+    let hooks = HookBuilder::default().theme(Theme::new());
+    let (panic_hook, report_hook) = hooks.into_hooks();
+    if let Err(error) = report_hook.install() {
         cli::say(&format!("gputop: {error}\n"));
     }
+    // A panic may quote text from outside, so it is escaped as well.
+    std::panic::set_hook(Box::new(move |panic| {
+        cli::say(&format!("{}\n", panic_hook.panic_report(panic)));
+    }));
     restore_on_panic();
     let code = cli::run(&cli).unwrap_or_else(|report| {
         cli::say(&format!("gputop: {}\n", sentence(&report)));

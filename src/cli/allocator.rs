@@ -17,7 +17,7 @@ use color_eyre::Result;
 use color_eyre::eyre::WrapErr;
 use serde::Serialize;
 
-use super::print;
+use super::{print, print_json, say};
 use crate::allocator::fits::{Around, Fits};
 use crate::allocator::fragmentation::Fragmentation;
 use crate::collect::hook::told_by;
@@ -177,13 +177,13 @@ pub fn run(args: &Args) -> Result<u8> {
         .collect();
     let is_told = !document.told.is_empty();
     if args.json {
-        print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+        print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
         if document.devices.value().is_some() || is_told {
             print(&text(&document))?;
         }
         if let Reading::Missing(why) = &document.devices {
-            eprintln!("gputop: PID {pid}: {why}");
+            say(&format!("gputop: PID {pid}: {why}\n"));
         }
     }
     Ok(if is_told { 0 } else { code })
@@ -602,7 +602,7 @@ fn write_segments(text: &mut String, device: &Device) {
 fn record(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
     let recorder = Recorder::new(Live::new(proc_root, pid));
     if let Err(failure) = read_all(&recorder) {
-        eprintln!("gputop: PID {pid}: {failure}");
+        say(&format!("gputop: PID {pid}: {failure}\n"));
     }
     let dump = recorder.into_dump().to_bytes()?;
     // It holds memory of that process.

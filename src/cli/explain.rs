@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use color_eyre::Result;
 
-use super::{print, say};
+use super::{print, print_json, print_styled, say};
 use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge};
 use crate::export::explanation;
 use crate::model::incident::Incident;
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<u8> {
         incidents.iter_mut().for_each(redact::incident);
     }
     if args.json {
-        print(&explanation::json(&incidents)?)?;
+        print_json(&explanation::json(&incidents)?)?;
     } else if args.markdown {
         print(&explanation::markdown(&incidents, args.all))?;
     } else if !incidents.is_empty() {
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<u8> {
             colour: std::io::stdout().is_terminal()
                 && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         };
-        print(&explanation::text(&incidents, args.all, &style))?;
+        print_styled(&explanation::text(&incidents, args.all, &style))?;
     }
     if incidents.is_empty() && !args.json {
         say(&nothing(&logs, args.raw));

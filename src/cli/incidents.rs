@@ -13,10 +13,11 @@ use color_eyre::Result;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{print, say};
+use super::{print, print_json, print_styled, say};
 use crate::export::explanation::{self, Others, Style};
 use crate::incidents::{Listing, Record, Store, StoreError, Uid};
 use crate::model::incident::Incident;
+use crate::model::text::Escaped;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -77,13 +78,12 @@ pub fn run(args: &Args) -> Result<u8> {
             on(&store, uid, |uid, record| show(&store, uid, record, *json))
         }
         Some(Command::Export { uid, json, .. }) => on(&store, uid, |_, record| {
-            let text = if *json {
-                document(record)?
+            if *json {
+                print_json(&document(record)?)?;
             } else {
-                explanation::markdown(std::slice::from_ref(&record.incident), true)
-                    + &around(record)
-            };
-            print(&text)?;
+                let incident = std::slice::from_ref(&record.incident);
+                print(&(explanation::markdown(incident, true) + &around(record)))?;
+            }
             Ok(0)
         }),
         Some(Command::Report { uid, output }) => on(&store, uid, |uid, record| {
@@ -132,7 +132,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
             schema: SCHEMA,
             incidents: incidents.collect(),
         };
-        print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+        print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else if !entries.is_empty() {
         let width = std::io::stdout().is_terminal().then(super::width);
         print(&table::text(&entries, &TimeZone::system(), width))?;
@@ -160,7 +160,7 @@ fn list(store: &Store, json: bool) -> Result<u8> {
 
 fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
     if json {
-        print(&document(record)?)?;
+        print_json(&document(record)?)?;
     } else {
         let style = Style {
             width: super::width(),
@@ -172,10 +172,10 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             ..record.incident.clone()
         };
         let text = explanation::text(&[incident], true, &style);
-        print(&format!(
+        print_styled(&format!(
             "{}\n\n{}",
             text.trim_end(),
-            circumstances(uid, record, style.width)
+            Escaped(&circumstances(uid, record, style.width))
         ))?;
     }
     // Somebody has read it; a store that cannot note that shows it once more.

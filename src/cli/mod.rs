@@ -51,6 +51,7 @@ use clap::{Parser, Subcommand};
 use color_eyre::Result;
 
 use self::settings::{Settings, SharedArgs};
+use crate::model::text::{Escaped, json_escaped};
 
 /// A top for NVIDIA GPUs that knows what the allocator knows
 #[derive(Debug, Parser)]
@@ -143,6 +144,11 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let is_agent = matches!(cli.command, Some(Command::Agent(_)));
     #[cfg(not(local))]
     let is_agent = false;
+    // The command of `gputop run` is to find the limit as it was.
+    #[cfg(local)]
+    if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
+        crate::open_files::raise();
+    }
     // An agent writes nothing where it is.
     if !is_agent {
         log::start();
@@ -195,8 +201,18 @@ pub fn run(cli: &Cli) -> Result<u8> {
     }
 }
 
-/// Prints to standard output; a reader that has seen enough is no failure.
+/// Prints text to standard output, escaped: file names, arguments and stored text cannot control the terminal.
 fn print(text: &str) -> Result<()> {
+    print_styled(&Escaped(text).to_string())
+}
+
+/// Prints a JSON document to standard output.
+fn print_json(json: &str) -> Result<()> {
+    print_styled(&json_escaped(json))
+}
+
+/// Prints text with our own escape sequences, whose other parts are escaped already. A closed pipe is not a failure.
+fn print_styled(text: &str) -> Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -205,10 +221,39 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says something to the person on standard error; one that has gone away misses nothing.
+/// Prints a message to standard error, escaped as by `print`. A closed standard error is not a failure.
 pub fn say(text: &str) {
+    say_styled(&Escaped(text).to_string());
+}
+
+/// Prints a message with our own escape sequences, whose other parts are escaped already.
+fn say_styled(text: &str) {
     use std::io::Write;
-    let _ = write!(std::io::stderr(), "{text}");
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Erases the line on which progress is shown on standard error.
+fn erase_line() {
+    say_styled("\r\x1b[2K");
+}
+
+/// Parses the command line, or returns the exit code after a message. Clap quotes arguments and environment variables as
+/// they are; a message that quotes a control character is printed escaped, without colors.
+///
+/// # Errors
+/// With the exit code for help, the version, or a usage error.
+pub fn parse() -> Result<Cli, u8> {
+    Cli::try_parse().map_err(|error| {
+        let plain = error.to_string();
+        let escaped = Escaped(&plain).to_string();
+        if escaped == plain {
+            // Standard output or error may be closed.
+            let _ = error.print();
+        } else {
+            say(&plain);
+        }
+        u8::try_from(error.exit_code()).unwrap_or(2)
+    })
 }
 
 /// How wide what is printed on standard output may be.

@@ -7,7 +7,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::{Settings, agent_options, has_terminal};
-use super::{dashboard, print, runtime};
+use super::{dashboard, print, print_json, runtime};
 use crate::export;
 use crate::model::document::Document;
 use crate::model::frame::Frame;
@@ -37,21 +37,21 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let (hello, frame) = frame(is_complete)?;
     if let Some(why) = dashboard::why_nothing(&frame) {
         if args.json {
-            print(&Document::new(&hello, frame, None).json()?)?;
+            print_json(&Document::new(&hello, frame, None).json()?)?;
         }
         super::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }
-    print(&match (args.json, args.csv) {
-        (true, _) => Document::new(&hello, frame, None).json()?,
-        (_, true) => export::csv::frame(&frame),
+    match (args.json, args.csv) {
+        (true, _) => print_json(&Document::new(&hello, frame, None).json()?)?,
+        (_, true) => print(&export::csv::frame(&frame))?,
         _ => {
             let mut app = settings.app(None);
             app.update(Update::Hello(hello));
             app.update(Update::Frame(frame));
-            export::table::app(&app, width())
+            print(&export::table::app(&app, width()))?;
         }
-    })?;
+    }
     Ok(0)
 }
 

@@ -12,7 +12,7 @@ use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
 use super::settings::{agent_options, limit_argument, size_argument};
-use super::{dashboard, print, runtime};
+use super::{dashboard, print, print_json, runtime};
 use crate::collect;
 use crate::export;
 use crate::model::frame::Frame;
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Result<u8> {
 fn tell(probe: &Probe, frame: &Frame, json: bool) -> Result<u8> {
     let is_done = matches!(probe.outcome, Outcome::Done | Outcome::NoContext);
     if json {
-        print(&(serde_json::to_string_pretty(probe)? + "\n"))?;
+        print_json(&(serde_json::to_string_pretty(probe)? + "\n"))?;
     } else if is_done {
         print(&export::probe::text(probe, &name(&probe.gpu, frame)))?;
     }

@@ -43,7 +43,8 @@ impl Progress {
         let read = Bytes(self.read);
         let share = self.size.filter(|size| *size > 0 && *size >= self.read);
         let share = share.map_or_else(String::new, |size| format!(" of {}", Bytes(size)));
-        crate::cli::say(&format!("\r\x1b[2K{}: {read}{share}", self.name));
+        super::erase_line();
+        super::say(&format!("{}: {read}{share}", self.name));
     }
 }
 
@@ -64,7 +65,7 @@ impl<R: Read> Read for Followed<R> {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_shown {
-            crate::cli::say("\r\x1b[2K");
+            super::erase_line();
         }
     }
 }

@@ -20,7 +20,7 @@ use super::connect::{AllowedActions, FarArgs, prepare};
 use super::settings::agent_options;
 use super::settings::{Settings, interval_argument, maps_argument};
 use super::targets::HostArgs;
-use super::{dashboard, runtime, say};
+use super::{dashboard, erase_line, runtime, say};
 use crate::diagnose::live::CaseKey;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
@@ -329,12 +329,13 @@ fn tell(name: Option<&str>, what: &str) {
 
 fn progress(words: &str) {
     if std::io::stderr().is_terminal() {
-        say(&format!("\r\x1b[Kgputop: recording {words}; ^C ends"));
+        erase_line();
+        say(&format!("gputop: recording {words}; ^C ends"));
     }
 }
 
 fn clear_progress() {
     if std::io::stderr().is_terminal() {
-        say("\r\x1b[K");
+        erase_line();
     }
 }

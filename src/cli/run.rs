@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use color_eyre::Result;
 
-use super::say;
 use super::settings::{Settings, SharedArgs};
+use super::{say, say_styled};
 use crate::export::explanation::{self, Style};
 use crate::incidents::{Record, save, within};
 use crate::run::{self, CommandLine, Explanation, Hook, Rank};
@@ -70,7 +70,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
                 colour: is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
             };
             let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
-            say(&format!("\n{text}"));
+            say_styled(&format!("\n{text}"));
             let fault = run::while_wanted(|is_enough| kept(*record, shared, is_enough));
             if let Some(fault) = fault {
                 say(&format!("gputop: {fault}\n"));

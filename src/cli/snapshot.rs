@@ -10,7 +10,7 @@ use color_eyre::eyre::{bail, eyre};
 use super::decompress::unpacked;
 use super::progress::{Followed, Progress};
 use super::settings::{Settings, has_terminal};
-use super::{dashboard, print, runtime};
+use super::{dashboard, print, print_json, runtime};
 use crate::export::snapshot::{Shown, Studied, json, text};
 use crate::model::text::visible;
 use crate::snapshot::{self, Snapshot, Study};
@@ -63,7 +63,7 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
             .collect(),
     };
     if args.json {
-        print(&json(&shown)?)?;
+        print_json(&json(&shown)?)?;
     } else {
         print(&text(&shown))?;
     }

@@ -21,7 +21,7 @@ use color_eyre::eyre::{bail, eyre};
 #[cfg(local)]
 use self::process::of_process;
 use super::settings::{Settings, has_terminal};
-use super::{dashboard, print, runtime, say, snapshot};
+use super::{dashboard, print, print_json, runtime, say, snapshot};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
 use crate::allocator::trace::Trace;
@@ -134,7 +134,7 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
         return Ok(dashboard::leave(left));
     }
     if args.json {
-        print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+        print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
         print(&document.text())?;
     }

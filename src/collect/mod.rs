@@ -14,7 +14,6 @@ pub mod kernel_log;
 pub mod logs;
 pub mod memory;
 pub mod nvml;
-mod open_files;
 pub mod probe;
 pub mod process;
 pub mod python;

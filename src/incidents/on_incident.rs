@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use super::store::Store;
 use super::uid::Uid;
 use crate::model::text::visible;
+use crate::open_files::restore_in;
 
 /// How long the command may take.
 pub const NOTICE_LIMIT: Duration = Duration::from_secs(10);
@@ -76,8 +77,8 @@ fn tell(
     limit: Duration,
     is_enough: &AtomicBool,
 ) -> Result<(), String> {
-    let mut child = Command::new("sh")
-        .args(["-c", command])
+    let mut shell = Command::new("sh");
+    let mut child = restore_in(shell.args(["-c", command]))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

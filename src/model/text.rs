@@ -8,7 +8,7 @@
 //! `b"python\x1b[31m \xff"` becomes `python^[[31m \xff`: what was there can be read and does nothing.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use unicode_width::UnicodeWidthChar;
 
@@ -77,6 +77,40 @@ fn escaped(behind: &str) -> Option<char> {
         0xdb40 => Some('\u{e0000}'),
         number => char::from_u32(number),
     }
+}
+
+/// Text from outside, displayed so that it cannot control a terminal. Line breaks and tabs stay.
+///
+/// Command lines print everything through it, because file names and arguments in errors never pass [`visible`].
+pub struct Escaped<'a>(pub &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_hidden(*c)) {
+            f.write_str(&rest[..at])?;
+            f.write_str(&visible(c.encode_utf8(&mut [0; 4]).as_bytes(), 20))?;
+            rest = &rest[at + c.len_utf8()..];
+        }
+        f.write_str(rest)
+    }
+}
+
+/// Returns the same JSON document with every hidden character written as `\uXXXX`, which a parser reads back unchanged.
+/// The characters can only be inside strings, where that is valid.
+pub fn json_escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_hidden(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing into a String cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 fn is_hidden(c: char) -> bool {
@@ -232,6 +266,25 @@ mod tests {
         for cut in ["\"\\", "\"\\u", "\"\\u00", "\"\\u001"] {
             assert_eq!(read(cut), None);
         }
+    }
+
+    #[test]
+    fn escaped_text_keeps_lines_and_tabs_and_no_control() {
+        let text = "ok\tß 日本\n\x1b]52;c;eA==\x07\x7f\u{9b}2J\r\u{202e}\u{2066}\u{e0041}.\n";
+        assert_eq!(
+            Escaped(text).to_string(),
+            "ok\tß 日本\n^[]52;c;eA==^G^?\\u{9b}2J^M\\u{202e}\\u{2066}\\u{e0041}.\n"
+        );
+    }
+
+    #[test]
+    fn escaped_json_has_the_same_value() {
+        let value = "\x1b\x7f\u{9b}\u{202e}\u{e0041} ß\n\t\"\\";
+        let json = serde_json::to_string_pretty(&[value]).expect("a string") + "\n";
+        let escaped = json_escaped(&json);
+        assert!(!escaped.chars().any(is_hidden), "{escaped:?}");
+        let read: Vec<String> = serde_json::from_str(&escaped).expect("JSON");
+        assert_eq!(read, [value]);
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::io::{self, Write};
 use std::process::Command;
 use std::time::Duration;
 
-use crossterm::event::EventStream;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::input::Input;
 use super::terminal::{self, Terminal};
 use super::{Left, Signals};
+use crate::model::text::Escaped;
 
 /// How a host is connected to where somebody has to answer on the way.
 pub struct InteractiveLogin {
@@ -28,7 +29,7 @@ const LATE: Duration = Duration::from_millis(50);
 pub(super) async fn answer(
     way_in: &InteractiveLogin,
     terminal: &mut Terminal,
-    keys: &mut Option<EventStream>,
+    keys: &mut Option<Input>,
     signals: &mut Signals,
 ) -> io::Result<Option<Left>> {
     drop(keys.take());
@@ -36,7 +37,7 @@ pub(super) async fn answer(
     let _ = writeln!(
         io::stderr(),
         "gputop: connecting to {}; what ssh asks is answered here, Ctrl-C gives up",
-        way_in.to
+        Escaped(&way_in.to)
     );
     let mut left = None;
     match (way_in.command)().spawn() {
@@ -63,7 +64,7 @@ pub(super) async fn answer(
     // What comes next in the plain terminal begins a line.
     let _ = writeln!(io::stderr());
     terminal.resume()?;
-    *keys = Some(EventStream::new());
+    *keys = Some(Input::start()?);
     Ok(left)
 }
 

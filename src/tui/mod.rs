@@ -18,6 +18,7 @@ pub mod groups;
 pub mod help;
 pub mod incident_charts;
 pub mod incidents;
+mod input;
 mod interactive_login;
 pub mod keymap;
 pub mod marks;
@@ -47,8 +48,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crossterm::event::{Event, EventStream, KeyEventKind};
-use futures_util::StreamExt;
+use crossterm::event::{Event, KeyEventKind};
 use nix::sys::signal::{Signal, raise};
 use ratatui::layout::Rect;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,6 +58,7 @@ use self::app::App;
 use self::background_jobs::BackgroundJobs;
 use self::clipboard::{Clipboard, Copied, osc52, send_to_tmux};
 use self::incidents::{IncidentInbox, ListedIncident};
+use self::input::Input;
 pub use self::interactive_login::InteractiveLogin;
 use self::screens::Screen;
 use self::screens::fleet::FleetScreen;
@@ -161,7 +162,7 @@ async fn run_seats(
     let has_mouse = apps.next().or(hosts.first().map(|host| &host.app));
     let has_mouse = has_mouse.is_some_and(|app| app.mouse);
     let mut terminal = Terminal::enter(has_mouse)?;
-    let mut keys = Some(EventStream::new());
+    let mut keys = Some(Input::start()?);
     let mut errands = BackgroundJobs::default();
     let mut last_draw = Instant::now() - MIN_PAUSE;
     let (mut pause, mut dirty) = (MIN_PAUSE, true);
@@ -178,7 +179,7 @@ async fn run_seats(
         let wake = tokio::select! {
             biased;
             signal = signals.next() => Wake::Signal(signal),
-            event = next_key(&mut keys) => Wake::Terminal(event),
+            event = next_key(&keys) => Wake::Terminal(event),
             sentence = errands.next() => Wake::Errand(sentence),
             arrival = stage.next() => Wake::Host(arrival),
             known = incoming.recv(), if desk_open => Wake::Incidents(known),
@@ -221,13 +222,14 @@ async fn run_seats(
                 stage.on_screen().app.message = Some(sentence);
                 dirty = true;
             }
+            // The next draw takes the new size.
+            Wake::Signal(Signal::SIGWINCH) => dirty = true,
             Wake::Signal(Signal::SIGTSTP) => {
                 suspend(&mut terminal)?;
                 dirty = true;
             }
             Wake::Signal(signal) => return Ok(Left::BySignal(signal as i32)),
             Wake::Terminal(None | Some(Err(_))) => return Ok(Left::TerminalGone),
-            // One at a time: polling the stream without waiting would take its waker away (crossterm 0.29).
             Wake::Terminal(Some(Ok(event))) => {
                 if matches!(event, Event::Key(_) | Event::Mouse(_)) {
                     pause = KEY_PAUSE;
@@ -283,7 +285,7 @@ async fn run_seats(
 }
 
 /// Never where they are somebody else's.
-async fn next_key(keys: &mut Option<EventStream>) -> Option<io::Result<Event>> {
+async fn next_key(keys: &Option<Input>) -> Option<io::Result<Event>> {
     match keys {
         Some(keys) => keys.next().await,
         None => std::future::pending().await,
@@ -362,6 +364,7 @@ struct Signals {
     hang_up: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     stop: tokio::signal::unix::Signal,
+    resize: tokio::signal::unix::Signal,
 }
 
 impl Signals {
@@ -371,6 +374,7 @@ impl Signals {
             hang_up: signal(SignalKind::hangup())?,
             interrupt: signal(SignalKind::interrupt())?,
             stop: signal(SignalKind::from_raw(Signal::SIGTSTP as i32))?,
+            resize: signal(SignalKind::window_change())?,
         })
     }
 
@@ -380,6 +384,7 @@ impl Signals {
             _ = self.hang_up.recv() => Signal::SIGHUP,
             _ = self.interrupt.recv() => Signal::SIGINT,
             _ = self.stop.recv() => Signal::SIGTSTP,
+            _ = self.resize.recv() => Signal::SIGWINCH,
         }
     }
 }

@@ -24,6 +24,9 @@ use super::widgets::table::{mark, scrolled};
 use crate::model::process::ProcessKey;
 use crate::source::Request;
 
+/// Characters of a filter; the rest of a longer paste is dropped.
+const MAX_FILTER_CHARS: usize = 200;
+
 #[derive(Debug)]
 pub enum Overlay {
     Help(Help),
@@ -123,16 +126,14 @@ impl Overlay {
                 app.use_filter(before.clone());
                 return Some(OverlayResult::Closed);
             }
+            KeyCode::Char(_) if input.value().chars().count() >= MAX_FILTER_CHARS => {
+                return Some(OverlayResult::Open);
+            }
             _ => {
                 input.handle_event(&TerminalEvent::Key(key));
             }
         }
-        let text: String = input
-            .value()
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(200)
-            .collect();
+        let text: String = input.value().chars().filter(|c| !c.is_control()).collect();
         *wrong = app.set_filter(&text).err();
         Some(OverlayResult::Open)
     }

@@ -16,6 +16,11 @@ const RULES: &[Rule] = &[
         place: "model",
         may: &[],
     },
+    // The limit on open files, of this process and its children.
+    Rule {
+        place: "open_files.rs",
+        may: &[],
+    },
     // PyTorch's allocator as a model: pure.
     Rule {
         place: "allocator",
@@ -38,12 +43,13 @@ const RULES: &[Rule] = &[
     },
     Rule {
         place: "source",
-        may: &["model"],
+        may: &["open_files", "model"],
     },
     // Where what was collected becomes a stream, and requests come in.
     Rule {
         place: "collect/agent",
         may: &[
+            "open_files",
             "collect",
             "model",
             "source::stream",
@@ -54,7 +60,7 @@ const RULES: &[Rule] = &[
     // Which text of a log is worth sending at all is what signatures look for; diagnose knows no collector.
     Rule {
         place: "collect/logs",
-        may: &["collect", "model", "redact", "diagnose::scan"],
+        may: &["open_files", "collect", "model", "redact", "diagnose::scan"],
     },
     // Where what is known of a host becomes what the probe's child is told.
     Rule {
@@ -73,7 +79,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         place: "collect",
-        may: &["model", "redact", "user_files"],
+        may: &["open_files", "model", "redact", "user_files"],
     },
     // Snapshot files: bytes to plain data, and to histories of the allocator's model.
     Rule {
@@ -117,7 +123,7 @@ const RULES: &[Rule] = &[
     // The store: files of plain data.
     Rule {
         place: "incidents",
-        may: &["model", "user_files"],
+        may: &["open_files", "model", "user_files"],
     },
     Rule {
         place: "user_files.rs",
@@ -166,6 +172,7 @@ const RULES: &[Rule] = &[
     Rule {
         place: "cli",
         may: &[
+            "open_files",
             "allocator",
             "collect",
             "diagnose",
@@ -199,6 +206,7 @@ const UNSAFE: &[&str] = &[
     "collect/exits/pidfd_info.rs",
     "collect/memory/ptrace_call.rs",
     "collect/nvml/raw.rs",
+    "open_files.rs",
     "probe/child/cuda.rs",
     "run/unsafe_calls.rs",
 ];

@@ -14,6 +14,8 @@ mod copy_and_save;
 #[cfg(target_os = "linux")]
 mod dashboard;
 #[cfg(target_os = "linux")]
+mod descriptors;
+#[cfg(target_os = "linux")]
 mod disconnect_day;
 #[cfg(target_os = "linux")]
 mod driver_failures;
@@ -51,6 +53,8 @@ mod incident_scene;
 mod incidents;
 #[cfg(target_os = "linux")]
 mod incidents_shown;
+#[cfg(target_os = "linux")]
+mod keyboard;
 mod layers;
 #[cfg(target_os = "linux")]
 mod line;
@@ -129,6 +133,8 @@ mod training_model;
 #[cfg(target_os = "linux")]
 mod unattributed;
 mod unknown_fields;
+#[cfg(target_os = "linux")]
+mod untrusted_text;
 #[cfg(target_os = "linux")]
 mod whatif;
 mod whatif_shown;

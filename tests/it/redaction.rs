@@ -9,11 +9,11 @@ use gputop::diagnose::{Catalogue, explain};
 use gputop::export::explanation::{self, Style};
 use gputop::redact;
 
-use crate::fake_nvml::FakeNvml;
-use crate::incidents::User;
-use crate::machine::{
+use crate::fake_machine::{
     Guarded, RealProcess, command, dashboard, gputop, is_host, on_gpu, wait_until,
 };
+use crate::fake_nvml::FakeNvml;
+use crate::incidents::User;
 use crate::run::{piped, text};
 use crate::run_explained::{EXPLAINED, OOM};
 

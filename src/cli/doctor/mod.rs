@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use color_eyre::Result;
 use serde::Serialize;
 
-use super::print;
 use super::settings::{ConfigPath, SettingError, Settings, SharedArgs};
+use super::{print, print_json};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
 use crate::collect::nvml::library::{LIBRARY_VARIABLE, Library};
@@ -81,6 +81,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
                 exits::check_kernel_log(),
                 requirements::check_store(),
                 requirements::check_hook(),
+                requirements::check_open_files(),
                 requirements::check_ssh(),
             ],
             terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),
@@ -100,11 +101,11 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
             })
             .collect(),
     };
-    print(&if args.json {
-        serde_json::to_string_pretty(&report)? + "\n"
+    if args.json {
+        print_json(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     } else {
-        text(&report)
-    })?;
+        print(&text(&report))?;
+    }
     Ok(u8::from(!works))
 }
 

@@ -7,6 +7,7 @@ use super::Check;
 use crate::collect::hook;
 use crate::collect::memory::access;
 use crate::incidents::Store;
+use crate::open_files::{Limit, limit};
 
 pub fn check_allocators() -> Check {
     let (works, found) = match access::outlook(Path::new("/proc")) {
@@ -69,6 +70,33 @@ pub fn check_store() -> Check {
         works,
         found,
         fix: Vec::new(),
+    }
+}
+
+/// Fewer leave no room for a machine with a hundred processes and their logs.
+const MIN_OPEN_FILES: u64 = 1_024;
+
+pub fn check_open_files() -> Check {
+    let Limit { original, now } = limit();
+    let raised = match original < now {
+        true => format!(", raised from {original} (children keep {original})"),
+        false => String::new(),
+    };
+    let works = now >= MIN_OPEN_FILES;
+    let effect = match works {
+        true => "",
+        false => {
+            ". Where it is used up, exits are noticed up to 2 s late and some logs are not followed"
+        }
+    };
+    Check {
+        name: "open files",
+        works,
+        found: format!("limit {now}{raised}{effect}"),
+        fix: match works {
+            true => Vec::new(),
+            false => vec!["ulimit -Hn 65536    (as root, before gputop is started)".into()],
+        },
     }
 }
 

@@ -56,6 +56,7 @@ use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::replay_result::Replayed;
 use crate::model::stack::StackWhy;
 use crate::model::units::{GpuUuid, Millis, Mono, StartTicks};
+use crate::open_files::limit;
 use crate::source::stream::Feed;
 use crate::source::{Request, Update};
 
@@ -243,6 +244,10 @@ impl Agent {
             }
             Section::Exit(ExitReport::End(end)) => self.announce_exit(*end),
             Section::Exit(ExitReport::Xid(line)) => self.take_xid_line(*line),
+            Section::Exit(ExitReport::Unwatched(count)) => self.feed.push(Update::Notice(format!(
+                "open-file limit {}: exits of {count} processes are noticed up to 2 s late (see `gputop doctor`)",
+                limit().now
+            ))),
             Section::Exit(ExitReport::LogEnded(why)) => self.log = Err(why),
             Section::Xid(gpu, number) => self.take_xid(gpu, number),
             Section::Request(request) => self.serve(request),

@@ -17,7 +17,6 @@ use crate::collect::exits::oom::OomCounterPaths;
 use crate::collect::hook::ToldPools;
 use crate::collect::host::hello;
 use crate::collect::nvml::library::Library;
-use crate::collect::open_files::ask_for_room;
 use crate::collect::process::detail;
 use crate::collect::python::Python;
 use crate::collect::torch::sampler::{PERIOD, Sampler};
@@ -39,7 +38,6 @@ const RETRY_DRIVER: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the system gives no thread.
 pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::io::Result<()> {
-    ask_for_room();
     let (sections, inbox) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
 

@@ -18,7 +18,7 @@ mod status;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use self::oom::{OomCounterPaths, OomKiller};
 use self::status::{ExitTrace, Status};
@@ -38,6 +38,7 @@ use crate::model::event::OomVerdict;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
+use crate::open_files::{KeptFile, room_for};
 
 /// How long an end is held back while more may be known of it in a moment: the status of another user's process, once
 /// its parent collects it, or the line that says whom the out-of-memory killer chose. What is left of 100 ms.
@@ -66,6 +67,8 @@ pub struct End {
 pub enum ExitReport {
     End(Box<End>),
     Xid(Box<XidLine>),
+    /// The exits of this many processes are noticed later, because of the limit on open files.
+    Unwatched(usize),
     /// The kernel's log can no longer be read.
     LogEnded(Missing),
 }
@@ -122,6 +125,7 @@ impl Ends {
             watched: BTreeMap::new(),
             tokens: HashMap::new(),
             next_token: LOG + 1,
+            unwatched: 0,
             held: BTreeMap::new(),
         };
         std::thread::Builder::new()
@@ -176,6 +180,8 @@ struct EndsThread {
     watched: BTreeMap<u64, ExitWatch>,
     tokens: HashMap<ProcessKey, u64>,
     next_token: u64,
+    /// Processes without a pidfd at the last order.
+    unwatched: usize,
     /// Ended, and held back until more is known.
     held: BTreeMap<u64, Held>,
 }
@@ -279,6 +285,7 @@ impl EndsThread {
         for token in dropped {
             self.forget(token);
         }
+        let mut unwatched = 0;
         for &process in processes {
             if self.tokens.contains_key(&process) {
                 continue;
@@ -287,9 +294,17 @@ impl EndsThread {
                 Ok(Some(pidfd)) => self.add(process, pidfd),
                 Ok(None) => self.tell(process, None, collected(), seen),
                 // The process table has it open, and will find its end.
-                Err(error) => tracing::debug!(pid = process.pid.0, %error, "not watched"),
+                Err(error) => {
+                    unwatched += 1;
+                    tracing::debug!(pid = process.pid.0, %error, "not watched");
+                }
             }
         }
+        // Reported again only when it gets worse.
+        if unwatched > self.unwatched {
+            (self.tell)(ExitReport::Unwatched(unwatched));
+        }
+        self.unwatched = unwatched;
     }
 
     fn found(&mut self, process: ProcessKey, since: Mono) {
@@ -423,12 +438,7 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
         Err(rustix::io::Errno::SRCH) => return Ok(None),
         opened => opened?,
     };
-    // The kernel gives the lowest free number, so the number says how many files are open: the process table, which
-    // finds the ends of those without a pidfd, comes first.
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if u64::from(pidfd.as_raw_fd().unsigned_abs()) >= limit / 4 * 3 {
-        return Err(io::Error::other("too many open files"));
-    }
+    room_for(KeptFile::Pidfd, &pidfd)?;
     let path = proc_root.join(process.pid.to_string()).join("stat");
     let start = || Ok(StatFile::open(&path)?.read(&mut StatBuffer::new())?.start);
     match start() {

@@ -132,7 +132,7 @@ fn a_thousand_that_end_at_once_are_each_told_once() {
     let mut keys: Vec<ProcessKey> = victims.iter().map(Victim::key).collect();
     ends.watch(keys.clone(), now_mono());
     drop(writer);
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = crate::open_files::limit().now;
     if limit < 4_000 {
         // Those without a pidfd are the process table's to find.
         for key in &keys {

@@ -4,6 +4,7 @@
 //! recycled PID can never be taken for it, and a read after its end says ESRCH.
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -20,6 +21,12 @@ pub struct StatBuffer([u8; STAT_BYTES]);
 impl StatBuffer {
     pub fn new() -> Self {
         Self([0; STAT_BYTES])
+    }
+}
+
+impl AsFd for StatFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

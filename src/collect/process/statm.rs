@@ -4,8 +4,7 @@
 //! any process, and it is a few counters, where `stat` adds up the times of all threads.
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::model::units::Pid;
@@ -13,25 +12,15 @@ use crate::model::units::Pid;
 /// Seven numbers of at most 20 digits.
 const STATM_BYTES: usize = 160;
 
-/// An open statm file, bound to its process and not to the PID.
-pub struct StatmFile(File);
-
-impl StatmFile {
-    /// # Errors
-    /// When there is no such process.
-    pub fn open(proc_root: &Path, pid: Pid) -> io::Result<Self> {
-        File::open(proc_root.join(format!("{}/statm", pid.0))).map(Self)
-    }
-
-    /// Pages that are mapped.
-    ///
-    /// # Errors
-    /// When the process has ended.
-    pub fn mapped_pages(&self) -> io::Result<u64> {
-        let mut buffer = [0; STATM_BYTES];
-        let n = self.0.read_at(&mut buffer, 0)?;
-        parse(&buffer[..n]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
-    }
+/// Returns the number of pages that a process has mapped. The file is not kept open: this is read every few seconds, and
+/// there may be thousands of processes.
+///
+/// # Errors
+/// When there is no such process.
+pub fn mapped_pages(proc_root: &Path, pid: Pid) -> io::Result<u64> {
+    let mut buffer = [0; STATM_BYTES];
+    let n = File::open(proc_root.join(format!("{}/statm", pid.0)))?.read(&mut buffer)?;
+    parse(&buffer[..n]).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 fn parse(line: &[u8]) -> Option<u64> {
@@ -53,8 +42,8 @@ mod tests {
     #[test]
     fn this_process_maps_something_and_one_that_never_was_has_no_file() {
         let proc_root = Path::new("/proc");
-        let own = StatmFile::open(proc_root, Pid(std::process::id())).expect("own statm");
-        assert!(own.mapped_pages().expect("own size") > 0);
-        assert!(StatmFile::open(proc_root, Pid(0x7fff_fff0)).is_err());
+        let own = mapped_pages(proc_root, Pid(std::process::id()));
+        assert!(own.expect("own size") > 0);
+        assert!(mapped_pages(proc_root, Pid(0x7fff_fff0)).is_err());
     }
 }

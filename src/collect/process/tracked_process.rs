@@ -1,16 +1,18 @@
-//! One process that is being watched: its open stat file, and what was last read of it.
+//! One process that is being watched: its stat file, and what was last read of it.
 
 use std::io;
+use std::path::Path;
 
 use nix::errno::Errno;
 
 use super::cpu::CpuMeter;
-use super::stat::{Stat, StatFile};
+use super::stat::{Stat, StatBuffer, StatFile};
 use super::{Context, facts, run_command};
 use crate::model::process::{Parent, Process, ProcessKey, RunState};
 use crate::model::reading::Reading;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
+use crate::open_files::{KeptFile, room_for};
 
 /// A name has 15 bytes, of which each may become four characters.
 const MAX_NAME_CHARS: usize = 64;
@@ -24,7 +26,8 @@ const FACTS_FOR_YOUNG_MS: u64 = 1_000;
 const FACTS_SPREAD_MS: u64 = 8_000;
 
 pub struct TrackedProcess {
-    file: StatFile,
+    /// Opened for each reading where the limit on open files leaves no room to keep it.
+    file: Option<StatFile>,
     /// The kernel's bytes: another name means an exec.
     name: Vec<u8>,
     /// As in [`Stat`]: another place means an exec too.
@@ -68,8 +71,9 @@ impl TrackedProcess {
         facts::read_into(&mut process, &mut uid, reading);
         // Alive still, so the facts were its own and not those of a later owner of the PID.
         file.read(&mut reading.buffer)?;
+        let has_room = room_for(KeptFile::Stat, &file).is_ok();
         Ok(Self {
-            file,
+            file: has_room.then_some(file),
             name,
             arguments,
             uid,
@@ -102,7 +106,13 @@ impl TrackedProcess {
         } else {
             self.unlisted_since.get_or_insert(now);
         }
-        match self.file.read(&mut reading.buffer) {
+        let file = self.file.as_ref();
+        match read_stat(
+            file,
+            self.process.key,
+            &reading.proc_root,
+            &mut reading.buffer,
+        ) {
             Ok(stat) => {
                 apply(&mut self.process, &stat, reading.page_size);
                 self.process.cpu = self
@@ -161,9 +171,35 @@ impl TrackedProcess {
         if read.command.value().is_none() && self.process.command.value().is_some() {
             read.command = self.process.command.clone();
         }
-        if self.file.read(&mut reading.buffer).is_ok() {
+        let file = self.file.as_ref();
+        if read_stat(file, read.key, &reading.proc_root, &mut reading.buffer).is_ok() {
             self.process = read;
         }
+    }
+}
+
+/// Reads the file that is kept open, or opens the one of this process. ESRCH once the process has exited.
+fn read_stat<'a>(
+    kept: Option<&StatFile>,
+    key: ProcessKey,
+    proc_root: &Path,
+    buffer: &'a mut StatBuffer,
+) -> io::Result<Stat<'a>> {
+    if let Some(file) = kept {
+        return file.read(buffer);
+    }
+    let exited = || io::Error::from(Errno::ESRCH);
+    let path = proc_root.join(key.pid.to_string()).join("stat");
+    let file = StatFile::open(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => exited(),
+        _ => error,
+    })?;
+    let stat = file.read(buffer)?;
+    // Another process may have the PID now.
+    if stat.start == key.start {
+        Ok(stat)
+    } else {
+        Err(exited())
     }
 }
 

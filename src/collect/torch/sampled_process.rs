@@ -9,7 +9,7 @@ use crate::collect::clock::now_mono;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::live::Live;
 use crate::collect::process::stat::{StatBuffer, StatFile};
-use crate::collect::process::statm::StatmFile;
+use crate::collect::process::statm::mapped_pages;
 use crate::model::pool::{Allocator, Pool, PoolMap, PoolStats, Sampled, Unread};
 use crate::model::process::ProcessKey;
 use crate::model::units::Mono;
@@ -41,8 +41,6 @@ impl Tick {
 pub struct SampledProcess {
     key: ProcessKey,
     state: State,
-    /// Kept open while it is waited for.
-    statm: Option<StatmFile>,
     pools: Vec<Sampling>,
     /// What was told of rises.
     told: LastReport,
@@ -68,7 +66,6 @@ impl SampledProcess {
         Self {
             key,
             state: State::New,
-            statm: None,
             pools: Vec::new(),
             told: LastReport::default(),
         }
@@ -100,8 +97,12 @@ impl SampledProcess {
         if matches!(self.state, State::Attached(_)) || !is_due {
             return;
         }
+        let is_new = matches!(self.state, State::New);
+        if is_new && tick.attached >= ATTACH_EACH_SAMPLE {
+            return;
+        }
         // Before the look: what is mapped meanwhile is a change.
-        let pages = self.mapped_pages(proc_root);
+        let pages = mapped_pages(proc_root, self.key.pid).ok();
         if let State::Waiting(waiting) = &mut self.state
             && waiting.is_unchanged(pages, tick.now)
         {
@@ -115,18 +116,10 @@ impl SampledProcess {
         match open(proc_root, self.key, tick.suspects_copies) {
             Ok(attached) => {
                 self.state = State::Attached(Box::new(attached));
-                self.statm = None;
                 self.refresh(tick.now);
             }
             Err(failure) => self.wait(failure, pages, tick.now),
         }
-    }
-
-    fn mapped_pages(&mut self, proc_root: &Path) -> Option<u64> {
-        if self.statm.is_none() {
-            self.statm = StatmFile::open(proc_root, self.key.pid).ok();
-        }
-        self.statm.as_ref()?.mapped_pages().ok()
     }
 
     fn fail(&mut self, failure: Failure, now: Mono) {

@@ -6,6 +6,7 @@ use super::lines::labelled;
 use super::quote::{Row, rows};
 use super::{place, subject, times, verdict};
 use crate::model::incident::{Cause, DetectedBy, Incident, Severity, Verdict};
+use crate::model::text::Escaped;
 
 /// Where the text begins after its label.
 pub(super) const INDENT: usize = 6;
@@ -52,12 +53,12 @@ impl StyledLine {
         Self(vec![(Tone::Plain, text.into())])
     }
 
-    /// With colours as a terminal knows them.
+    /// Returns the line for a terminal: the text escaped, then our own colors added.
     #[must_use]
     pub fn printed(&self, colour: bool) -> String {
         let piece = |(tone, text): &(Tone, String)| match tone.code().filter(|_| colour) {
-            Some(code) => format!("\x1b[{code}m{text}\x1b[0m"),
-            None => text.clone(),
+            Some(code) => format!("\x1b[{code}m{}\x1b[0m", Escaped(text)),
+            None => Escaped(text).to_string(),
         };
         self.0.iter().map(piece).collect()
     }

@@ -15,7 +15,7 @@ use super::state::State;
 use super::uid::{NoUid, Uid};
 use crate::model::incident::Incident;
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
-use crate::model::text::{quoted, visible};
+use crate::model::text::{harmless_json, quoted, visible};
 use crate::model::units::UnixMillis;
 use crate::user_files::{self, Base, DirectoryError};
 
@@ -224,6 +224,8 @@ impl Store {
             },
             _ => unreadable(error.to_string()),
         })?;
+        // Whoever can write to the folder chooses the text; screens and exports show it.
+        let bytes = harmless_json(&bytes);
         let read = serde_json::from_slice(&bytes).map_err(NoRecord::from);
         let mut record = read.and_then(Record::read).map_err(|why| match why {
             NoRecord::Newer(schema) => StoreError::Newer {

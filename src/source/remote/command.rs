@@ -26,6 +26,7 @@ use super::target::Target;
 use crate::model::link::Link;
 use crate::model::reading::Missing;
 use crate::model::units::Millis;
+use crate::open_files::restore_in;
 use crate::source::stream::{Feed, Source, stream};
 use crate::source::{Request, Update};
 
@@ -105,7 +106,7 @@ impl Connection {
             Target::Slurm(step) => step.command(&remote),
             Target::Via(line) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", line]);
+                restore_in(shell.args(["-c", line]));
                 shell
             }
         };

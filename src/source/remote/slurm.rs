@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use crate::open_files::restore_in;
+
 /// More is no list of nodes.
 const MAX_NODES: usize = 4_096;
 /// Digits of a number in a name.
@@ -31,6 +33,7 @@ impl Step {
             format!("--nodelist={}", self.node),
         ]);
         command.args(["sh", "-c", remote]);
+        restore_in(&mut command);
         command
     }
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::open_files::restore_in;
+
 use super::nvidia_smi;
 
 /// A host as ssh takes it.
@@ -29,6 +31,12 @@ const ALIVE: [&str; 3] = [
 /// How long the shared connection stays behind the last that used it.
 const PERSIST: &str = "ControlPersist=60";
 
+fn ssh() -> Command {
+    let mut command = Command::new("ssh");
+    restore_in(&mut command);
+    command
+}
+
 impl Ssh {
     /// For a person in front of a terminal: ssh asks what it has to ask.
     pub fn asking(&self, shared: Option<&Shared>, remote: &str) -> Command {
@@ -42,7 +50,7 @@ impl Ssh {
 
     /// Ends the connection that is shared, which may not know that it is dead.
     pub(super) fn hang_up(&self, shared: &Shared) -> Command {
-        let mut command = Command::new("ssh");
+        let mut command = ssh();
         command.args(["-O", "exit", "-o"]);
         command.arg(format!("ControlPath={}", shared.socket.display()));
         self.end(&mut command);
@@ -51,14 +59,14 @@ impl Ssh {
 
     /// What ssh would do for this host, by its configuration.
     pub fn configuration(&self) -> Command {
-        let mut command = Command::new("ssh");
+        let mut command = ssh();
         command.arg("-G");
         self.end(&mut command);
         command
     }
 
     fn command(&self, shared: Option<&Shared>, options: &[&str], remote: &str) -> Command {
-        let mut command = Command::new("ssh");
+        let mut command = ssh();
         // No terminal there, nothing of this host's screen or keys.
         command.args(["-T", "-x", "-a"]);
         for option in ALIVE.iter().chain(options) {

@@ -1,0 +1,174 @@
+//! Keyboard and mouse input: a thread reads the terminal, a parser turns its bytes into events.
+//!
+//! Not crossterm's reader (0.29): it keeps an unfinished sequence until it is complete, so after half a mouse report or a
+//! paste without an end it takes every further key, Ctrl-C included, for a part of it. It also panics where no
+//! descriptor is left. The event types are crossterm's.
+//!
+//! Ctrl-C is never part of a sequence: it ends the one before it, and discards what is queued, as the kernel does when it
+//! makes SIGINT of it. So it arrives at once, however much was pasted before.
+
+mod parser;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crossterm::event::Event;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::sync::Notify;
+
+use self::parser::{Parser, is_interrupt};
+
+/// Events that wait for the screen. More come only from a paste, whose rest is dropped.
+const MAX_QUEUED_EVENTS: usize = 4_096;
+const READ_BYTES: usize = 4_096;
+
+/// The input of the terminal. Dropping it stops the reading, so that another program can have the terminal.
+pub struct Input {
+    queue: Arc<Queue>,
+    /// The thread ends when this is closed.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Input {
+    /// Starts to read standard input, or the controlling terminal where standard input is not one.
+    ///
+    /// # Errors
+    /// When there is no terminal, or the system has no descriptor or thread left.
+    pub fn start() -> io::Result<Self> {
+        let terminal = open_terminal()?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let queue = Arc::new(Queue::default());
+        let reader = Arc::clone(&queue);
+        let thread = std::thread::Builder::new()
+            .name("input".into())
+            .spawn(move || {
+                let end = read_events(terminal, &stopped, &reader);
+                reader.close(end);
+            })?;
+        Ok(Self {
+            queue,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Returns the next event, or `None` when the terminal is gone.
+    pub async fn next(&self) -> Option<io::Result<Event>> {
+        loop {
+            {
+                let mut state = self.queue.lock();
+                if let Some(event) = state.events.pop_front() {
+                    return Some(Ok(event));
+                }
+                if let Some(end) = &mut state.end {
+                    return end.take().map(Err);
+                }
+            }
+            // A notification that came since is kept.
+            self.queue.changed.notified().await;
+        }
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to report.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn open_terminal() -> io::Result<File> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return Ok(stdin.as_fd().try_clone_to_owned()?.into());
+    }
+    // macOS cannot poll /dev/tty.
+    if cfg!(target_os = "macos") {
+        return File::open(nix::unistd::ttyname(io::stdout())?);
+    }
+    File::open("/dev/tty")
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<Event>,
+    /// Set once nothing more comes, with the error if one was the reason.
+    end: Option<Option<io::Error>>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, event: Event) {
+        let mut state = self.lock();
+        if is_interrupt(&event) {
+            state.events.clear();
+        }
+        if state.events.len() < MAX_QUEUED_EVENTS {
+            state.events.push_back(event);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn close(&self, end: io::Result<()>) {
+        self.lock().end = Some(end.err());
+        self.changed.notify_one();
+    }
+}
+
+/// Until the terminal is gone or the other end of `stopped` is closed.
+fn read_events(mut terminal: File, stopped: &UnixStream, queue: &Queue) -> io::Result<()> {
+    let mut parser = Parser::default();
+    let mut buffer = [0; READ_BYTES];
+    let push = |event| queue.push(event);
+    loop {
+        let timeout = parser.timeout().map_or(PollTimeout::NONE, |timeout| {
+            PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX)
+        });
+        let mut ready = [
+            PollFd::new(terminal.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut ready, timeout) {
+            Ok(0) => {
+                parser.give_up(push);
+                continue;
+            }
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let [has_input, is_stopped] = ready.map(|fd| fd.any() == Some(true));
+        if is_stopped {
+            return Ok(());
+        }
+        if !has_input {
+            continue;
+        }
+        match terminal.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => parser.advance(&buffer[..count], push),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

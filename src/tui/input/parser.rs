@@ -1,0 +1,487 @@
+//! The bytes a terminal sends, as events: `\x1b[5~` is PageUp, `\x1b[<0;3;4M` a press in column 3 of row 4.
+//!
+//! xterm's control sequences (ctlseqs, "PC-Style Function Keys" and "Mouse Tracking") with what rxvt, the Linux console and
+//! tmux do otherwise. The marks around a bracketed paste are skipped: its text counts as typed, so that one without an
+//! end costs nothing.
+
+use std::time::Duration;
+
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
+
+/// How long an escape character may be the beginning of a sequence rather than the Esc key.
+const ESCAPE_TIMEOUT: Duration = Duration::from_millis(25);
+/// How long the rest of a longer sequence may take over a slow link.
+const SEQUENCE_TIMEOUT: Duration = Duration::from_millis(250);
+/// No sequence that is understood is longer.
+const MAX_SEQUENCE_BYTES: usize = 32;
+
+const ESCAPE: u8 = 0x1b;
+const INTERRUPT: u8 = 0x03;
+
+/// Returns true for Ctrl-C.
+pub(super) fn is_interrupt(event: &Event) -> bool {
+    *event == control('c')
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Parser {
+    /// An unfinished sequence or character.
+    pending: Vec<u8>,
+}
+
+/// What the bytes so far are.
+enum Parsed {
+    Unfinished,
+    /// A whole sequence; `None` for one that means nothing here.
+    Whole(Option<Event>),
+    /// The last byte cannot belong to the sequence before it.
+    Broken,
+}
+
+impl Parser {
+    pub(super) fn advance(&mut self, bytes: &[u8], push: impl Fn(Event)) {
+        for &byte in bytes {
+            if byte == INTERRUPT {
+                self.give_up(&push);
+                push(control('c'));
+                continue;
+            }
+            self.pending.push(byte);
+            match parse(&self.pending) {
+                Parsed::Unfinished if self.pending.len() < MAX_SEQUENCE_BYTES => {}
+                Parsed::Unfinished => self.pending.clear(),
+                Parsed::Whole(event) => {
+                    self.pending.clear();
+                    event.into_iter().for_each(&push);
+                }
+                Parsed::Broken => {
+                    self.pending.pop();
+                    self.give_up(&push);
+                    // A byte by itself is never broken.
+                    self.pending.push(byte);
+                    if let Parsed::Whole(event) = parse(&self.pending) {
+                        self.pending.clear();
+                        event.into_iter().for_each(&push);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns how long to wait for the rest of an unfinished sequence.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        match self.pending.as_slice() {
+            [] => None,
+            [ESCAPE] => Some(ESCAPE_TIMEOUT),
+            _ => Some(SEQUENCE_TIMEOUT),
+        }
+    }
+
+    /// Ends an unfinished sequence: an escape character alone was the Esc key, anything longer is dropped.
+    pub(super) fn give_up(&mut self, push: impl Fn(Event)) {
+        if self.pending == [ESCAPE] {
+            push(key(KeyCode::Esc, KeyModifiers::NONE));
+        }
+        self.pending.clear();
+    }
+}
+
+fn parse(bytes: &[u8]) -> Parsed {
+    match bytes {
+        [] | [ESCAPE] => Parsed::Unfinished,
+        // Alt with Esc is the Esc key twice.
+        [ESCAPE, ESCAPE, ..] => Parsed::Broken,
+        [ESCAPE, b'[', rest @ ..] => parse_csi(rest),
+        [ESCAPE, b'O'] => Parsed::Unfinished,
+        [ESCAPE, b'O', last] if is_control(*last) => Parsed::Broken,
+        [ESCAPE, b'O', last] => {
+            Parsed::Whole(letter_key(*last).map(KeyEvent::from).map(Event::Key))
+        }
+        [ESCAPE, rest @ ..] => match parse(rest) {
+            Parsed::Whole(event) => Parsed::Whole(event.map(with_alt)),
+            other => other,
+        },
+        [byte] if is_control(*byte) => Parsed::Whole(Some(control_key(*byte))),
+        _ => parse_character(bytes),
+    }
+}
+
+fn is_control(byte: u8) -> bool {
+    byte < 0x20 || byte == 0x7f
+}
+
+fn key(code: KeyCode, modifiers: KeyModifiers) -> Event {
+    Event::Key(KeyEvent::new(code, modifiers))
+}
+
+fn control(character: char) -> Event {
+    key(KeyCode::Char(character), KeyModifiers::CONTROL)
+}
+
+fn with_alt(event: Event) -> Event {
+    match event {
+        Event::Key(mut key) => {
+            key.modifiers |= KeyModifiers::ALT;
+            Event::Key(key)
+        }
+        other => other,
+    }
+}
+
+fn control_key(byte: u8) -> Event {
+    let plain = |code| key(code, KeyModifiers::NONE);
+    match byte {
+        b'\r' => plain(KeyCode::Enter),
+        b'\t' => plain(KeyCode::Tab),
+        0x7f => plain(KeyCode::Backspace),
+        0 => control(' '),
+        1..=0x1a => control(char::from(byte - 1 + b'a')),
+        _ => control(char::from(byte.wrapping_sub(0x1c).wrapping_add(b'4'))),
+    }
+}
+
+fn parse_character(bytes: &[u8]) -> Parsed {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Parsed::Whole(text.chars().next().map(character_key)),
+        // No error length: the character is not finished.
+        Err(error) if error.error_len().is_none() => Parsed::Unfinished,
+        Err(_) if bytes.len() > 1 => Parsed::Broken,
+        Err(_) => Parsed::Whole(None),
+    }
+}
+
+fn character_key(character: char) -> Event {
+    let modifiers = if character.is_uppercase() {
+        KeyModifiers::SHIFT
+    } else {
+        KeyModifiers::NONE
+    };
+    key(KeyCode::Char(character), modifiers)
+}
+
+/// What follows `\x1b[`.
+fn parse_csi(rest: &[u8]) -> Parsed {
+    let Some((&last, before)) = rest.split_last() else {
+        return Parsed::Unfinished;
+    };
+    match (before, last) {
+        // F1 to F5 of the Linux console.
+        ([], b'[') => Parsed::Unfinished,
+        ([b'['], b'A'..=b'E') => {
+            Parsed::Whole(Some(key(KeyCode::F(1 + last - b'A'), KeyModifiers::NONE)))
+        }
+        // A mouse report of a terminal without SGR reports: button, column and row, one byte each.
+        ([], b'M') => Parsed::Unfinished,
+        ([b'M', report @ ..], _) if last >= 0x20 => match report {
+            &[button, column] => Parsed::Whole(mouse(
+                u16::from(button.saturating_sub(32)),
+                u16::from(column.saturating_sub(32)),
+                u16::from(last.saturating_sub(32)),
+                false,
+            )),
+            _ => Parsed::Unfinished,
+        },
+        // Parameters and intermediates.
+        (_, 0x20..=0x3f) => Parsed::Unfinished,
+        (_, 0x40..=0x7e) => Parsed::Whole(csi_event(before, last)),
+        _ => Parsed::Broken,
+    }
+}
+
+fn csi_event(parameters: &[u8], last: u8) -> Option<Event> {
+    let text = std::str::from_utf8(parameters).ok()?;
+    if let Some(report) = text.strip_prefix('<') {
+        let mut numbers = report.split(';').map(|number| number.parse().ok());
+        let [button, column, row] = [numbers.next()??, numbers.next()??, numbers.next()??];
+        return match last {
+            b'M' => mouse(button, column, row, false),
+            b'm' => mouse(button, column, row, true),
+            _ => None,
+        };
+    }
+    // `1;5A`; a sub-parameter (`1;5:3A`) says more than is needed.
+    let mut numbers = text.split(';').map(|number| {
+        let number = number.split(':').next().unwrap_or_default();
+        number.parse::<u32>().ok()
+    });
+    let first = numbers.next().flatten();
+    let modifiers = modifiers(numbers.next().flatten().unwrap_or(1));
+    let code = match last {
+        b'~' => numbered_key(first?)?,
+        b'u' => return unicode_key(first?, modifiers),
+        b'Z' => return Some(key(KeyCode::BackTab, modifiers | KeyModifiers::SHIFT)),
+        _ => letter_key(last)?,
+    };
+    Some(key(code, modifiers))
+}
+
+/// 1 and a bit each for Shift, Alt, Control and Super.
+fn modifiers(parameter: u32) -> KeyModifiers {
+    let bits = parameter.saturating_sub(1);
+    let each = [
+        (1, KeyModifiers::SHIFT),
+        (2, KeyModifiers::ALT),
+        (4, KeyModifiers::CONTROL),
+        (8, KeyModifiers::SUPER),
+    ];
+    let set = each.into_iter().filter(|(bit, _)| bits & bit != 0);
+    set.fold(KeyModifiers::NONE, |all, (_, modifier)| all | modifier)
+}
+
+fn letter_key(last: u8) -> Option<KeyCode> {
+    Some(match last {
+        b'A' => KeyCode::Up,
+        b'B' => KeyCode::Down,
+        b'C' => KeyCode::Right,
+        b'D' => KeyCode::Left,
+        b'F' => KeyCode::End,
+        b'H' => KeyCode::Home,
+        b'P'..=b'S' => KeyCode::F(1 + last - b'P'),
+        _ => return None,
+    })
+}
+
+fn numbered_key(number: u32) -> Option<KeyCode> {
+    let function = |first: u8, since: u32| {
+        let number = u32::from(first) + number - since;
+        u8::try_from(number).ok().map(KeyCode::F)
+    };
+    Some(match number {
+        1 | 7 => KeyCode::Home,
+        2 => KeyCode::Insert,
+        3 => KeyCode::Delete,
+        4 | 8 => KeyCode::End,
+        5 => KeyCode::PageUp,
+        6 => KeyCode::PageDown,
+        11..=15 => return function(1, 11),
+        17..=21 => return function(6, 17),
+        23..=26 => return function(11, 23),
+        28..=29 => return function(15, 28),
+        31..=34 => return function(17, 31),
+        _ => return None,
+    })
+}
+
+/// A key that tmux (`extended-keys`) or xterm (`modifyOtherKeys`) sends by its code point.
+fn unicode_key(code: u32, modifiers: KeyModifiers) -> Option<Event> {
+    let code = match char::from_u32(code)? {
+        '\x1b' => KeyCode::Esc,
+        '\r' => KeyCode::Enter,
+        '\t' if modifiers.contains(KeyModifiers::SHIFT) => KeyCode::BackTab,
+        '\t' => KeyCode::Tab,
+        '\x7f' => KeyCode::Backspace,
+        character if character.is_control() => return None,
+        character => KeyCode::Char(character),
+    };
+    Some(key(code, modifiers))
+}
+
+/// Column and row count from 1; bits of the button: 3 the number, 4 Shift, 8 Alt, 16 Control, 32 a movement, 64 the wheel.
+fn mouse(button: u16, column: u16, row: u16, is_release: bool) -> Option<Event> {
+    let is_moved = button & 32 != 0;
+    let number = (button & 3) | ((button & 0xc0) >> 4);
+    let pressed = match number {
+        0 => Some(MouseButton::Left),
+        1 => Some(MouseButton::Middle),
+        2 => Some(MouseButton::Right),
+        _ => None,
+    };
+    let kind = match (number, pressed) {
+        (_, Some(button)) if is_release => MouseEventKind::Up(button),
+        (_, Some(button)) if is_moved => MouseEventKind::Drag(button),
+        (_, Some(button)) => MouseEventKind::Down(button),
+        (3, _) if !is_moved => MouseEventKind::Up(MouseButton::Left),
+        (3..=5, _) if is_moved => MouseEventKind::Moved,
+        (4, _) => MouseEventKind::ScrollUp,
+        (5, _) => MouseEventKind::ScrollDown,
+        (6, _) => MouseEventKind::ScrollLeft,
+        (7, _) => MouseEventKind::ScrollRight,
+        _ => return None,
+    };
+    let each = [
+        (4, KeyModifiers::SHIFT),
+        (8, KeyModifiers::ALT),
+        (16, KeyModifiers::CONTROL),
+    ];
+    let held = each.into_iter().filter(|(bit, _)| button & bit != 0);
+    Some(Event::Mouse(MouseEvent {
+        kind,
+        column: column.checked_sub(1)?,
+        row: row.checked_sub(1)?,
+        modifiers: held.fold(KeyModifiers::NONE, |all, (_, modifier)| all | modifier),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All in one read, then nothing more.
+    fn events(bytes: &[u8]) -> Vec<Event> {
+        let events = RefCell::new(Vec::new());
+        let push = |event| events.borrow_mut().push(event);
+        let mut parser = Parser::default();
+        parser.advance(bytes, push);
+        parser.give_up(push);
+        events.into_inner()
+    }
+
+    fn plain(code: KeyCode) -> Event {
+        key(code, KeyModifiers::NONE)
+    }
+
+    #[test]
+    fn keys_are_parsed() {
+        let cases: &[(&[u8], Event)] = &[
+            (b"q", plain(KeyCode::Char('q'))),
+            (b"G", key(KeyCode::Char('G'), KeyModifiers::SHIFT)),
+            ("é".as_bytes(), plain(KeyCode::Char('é'))),
+            ("\u{1f600}".as_bytes(), plain(KeyCode::Char('\u{1f600}'))),
+            (b"\r", plain(KeyCode::Enter)),
+            (b"\n", control('j')),
+            (b"\t", plain(KeyCode::Tab)),
+            (b"\x7f", plain(KeyCode::Backspace)),
+            (b"\0", control(' ')),
+            (b"\x1a", control('z')),
+            (b"\x1f", control('7')),
+            (b"\x1b", plain(KeyCode::Esc)),
+            (b"\x1bx", key(KeyCode::Char('x'), KeyModifiers::ALT)),
+            (b"\x1b[A", plain(KeyCode::Up)),
+            (b"\x1bOA", plain(KeyCode::Up)),
+            (b"\x1bOR", plain(KeyCode::F(3))),
+            (b"\x1b[1;5D", key(KeyCode::Left, KeyModifiers::CONTROL)),
+            (b"\x1b[Z", key(KeyCode::BackTab, KeyModifiers::SHIFT)),
+            (b"\x1b[[B", plain(KeyCode::F(2))),
+            (b"\x1b[6~", plain(KeyCode::PageDown)),
+            (b"\x1b[15~", plain(KeyCode::F(5))),
+            (b"\x1b[20~", plain(KeyCode::F(9))),
+            (b"\x1b[24~", plain(KeyCode::F(12))),
+            (b"\x1b[3;2~", key(KeyCode::Delete, KeyModifiers::SHIFT)),
+            (b"\x1b[99;5u", control('c')),
+        ];
+        for (bytes, event) in cases {
+            assert_eq!(events(bytes), std::slice::from_ref(event), "{bytes:?}");
+        }
+        assert_eq!(
+            events(b"\x1b\x1b"),
+            [plain(KeyCode::Esc), plain(KeyCode::Esc)]
+        );
+        assert_eq!(events(b"\x1b[?1;2c\x1b[0n"), []);
+    }
+
+    #[test]
+    fn mouse_reports_are_parsed() {
+        let at = |kind, modifiers| {
+            Event::Mouse(MouseEvent {
+                kind,
+                column: 299,
+                row: 3,
+                modifiers,
+            })
+        };
+        let left = MouseButton::Left;
+        let cases: &[(&[u8], Event)] = &[
+            (
+                b"\x1b[<0;300;4M",
+                at(MouseEventKind::Down(left), KeyModifiers::NONE),
+            ),
+            (
+                b"\x1b[<0;300;4m",
+                at(MouseEventKind::Up(left), KeyModifiers::NONE),
+            ),
+            (
+                b"\x1b[<32;300;4M",
+                at(MouseEventKind::Drag(left), KeyModifiers::NONE),
+            ),
+            (
+                b"\x1b[<64;300;4M",
+                at(MouseEventKind::ScrollUp, KeyModifiers::NONE),
+            ),
+            (
+                b"\x1b[<81;300;4M",
+                at(MouseEventKind::ScrollDown, KeyModifiers::CONTROL),
+            ),
+        ];
+        for (bytes, event) in cases {
+            assert_eq!(events(bytes), std::slice::from_ref(event), "{bytes:?}");
+        }
+        let Some(Event::Mouse(mouse)) = events(b"\x1b[M !\"").pop() else {
+            panic!("no mouse event");
+        };
+        assert_eq!(mouse.kind, MouseEventKind::Down(left));
+        assert_eq!((mouse.column, mouse.row), (0, 1));
+    }
+
+    #[test]
+    fn ctrl_c_is_never_part_of_a_sequence() {
+        for before in [
+            &b"\x1b"[..],
+            b"\x1b[",
+            b"\x1b[<0;1",
+            b"\x1b[M",
+            b"\x1b[M !",
+            b"\x1bO",
+            b"\x1b[200~pasted",
+            b"\xe2\x82",
+            b"\x1b]52;",
+        ] {
+            let mut bytes = before.to_vec();
+            bytes.push(INTERRUPT);
+            let last = events(&bytes).pop();
+            assert_eq!(last, Some(control('c')), "{before:?}");
+        }
+        assert_eq!(events(b"\x1b\x03"), [plain(KeyCode::Esc), control('c')]);
+    }
+
+    #[test]
+    fn keys_after_an_unfinished_sequence_count_once_it_timed_out() {
+        let parsed = RefCell::new(Vec::new());
+        let push = |event| parsed.borrow_mut().push(event);
+        let mut parser = Parser::default();
+        parser.advance(b"\x1b[<0;1", push);
+        assert_eq!(parser.timeout(), Some(SEQUENCE_TIMEOUT));
+        parser.give_up(push);
+        assert_eq!(parser.timeout(), None);
+        parser.advance(b"q", push);
+        assert_eq!(parsed.into_inner(), [plain(KeyCode::Char('q'))]);
+        // A control character cannot be part of one, nor can another escape.
+        assert_eq!(events(b"\x1b[<0;1\r"), [plain(KeyCode::Enter)]);
+        assert_eq!(events(b"\x1b[<0;1\x1b[A"), [plain(KeyCode::Up)]);
+        assert_eq!(events(b"\xe2q"), [plain(KeyCode::Char('q'))]);
+    }
+
+    #[test]
+    fn pasted_text_counts_as_typed() {
+        let typed = [plain(KeyCode::Char('a')), plain(KeyCode::Char('b'))];
+        assert_eq!(events(b"\x1b[200~ab\x1b[201~"), typed);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_leave_a_bounded_parser_that_takes_ctrl_c(bytes: Vec<u8>) {
+            let last = RefCell::new(None);
+            let push = |event| *last.borrow_mut() = Some(event);
+            let mut parser = Parser::default();
+            parser.advance(&bytes, push);
+            prop_assert!(parser.pending.len() < MAX_SEQUENCE_BYTES);
+            parser.advance(&[INTERRUPT], push);
+            prop_assert_eq!(last.into_inner(), Some(control('c')));
+        }
+
+        #[test]
+        fn a_sequence_is_the_same_in_pieces(bytes in "(\u{1b}\\[[A-D]|\u{1b}\\[<0;1;1M|[a-zé]|\u{1b}O[A-D]){0,9}") {
+            let whole = events(bytes.as_bytes());
+            let pieces = RefCell::new(Vec::new());
+            let mut parser = Parser::default();
+            for byte in bytes.as_bytes() {
+                parser.advance(&[*byte], |event| pieces.borrow_mut().push(event));
+            }
+            prop_assert_eq!(pieces.into_inner(), whole);
+        }
+    }
+}
