@@ -17,7 +17,7 @@ mod terminal;
 mod themes;
 mod written;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use jiff::tz::TimeZone;
@@ -96,6 +96,17 @@ impl Settings {
         let themes = place.map_or_else(Themes::default, |place| Themes::beside(&place.path));
         let terminal = TerminalEnvironment::read();
         Self::resolve(written, &themes, &terminal, TimeZone::system())
+    }
+
+    /// Reads settings from the text of a configuration file alone, without flags or environment.
+    ///
+    /// # Errors
+    /// With one sentence: where it is written, and what is wrong there.
+    pub fn from_text(text: &str) -> Result<Self, SettingError> {
+        let file = ConfigFile::parse(Path::new("config.toml"), text)?;
+        let written = Written::merge(Vec::new(), &|_| None, file)?;
+        let terminal = TerminalEnvironment::read();
+        Self::resolve(written, &Themes::default(), &terminal, TimeZone::UTC)
     }
 
     /// Where incidents of this host are kept; nowhere for a user without a home.

@@ -30,5 +30,9 @@ mod target;
 mod told;
 
 pub use command::{Connection, end_all, start, start_with};
+#[doc(hidden)]
+pub use incoming::read_agent_stream;
+#[doc(hidden)]
+pub use reduced::read_nvidia_smi;
 pub use shelf::MAX_ON_SHELF;
 pub use target::{Target, TargetError};
