@@ -520,7 +520,11 @@ pub fn terminal(data: &[u8]) {
     let mut view = View::default();
     let mut area = Rect::new(0, 0, 80, 24);
     view.resize(area);
-    for (number, event) in terminal_events(data).into_iter().take(MAX_EVENTS).enumerate() {
+    for (number, event) in terminal_events(data)
+        .into_iter()
+        .take(MAX_EVENTS)
+        .enumerate()
+    {
         let (outcome, requests) = match event {
             Event::Key(key) => view.key(key, &mut app),
             Event::Mouse(mouse) => view.mouse(mouse, area, &mut app),

@@ -76,7 +76,9 @@ fn a_case_that_fails_is_named_and_saved() {
     ] {
         let failure = Supervisor::new("log").fault(fault).supervise().unwrap_err();
         assert!(failure.contains(words), "{fault}: {failure}");
-        let saved = failure.lines().find_map(|line| line.strip_prefix("saved: "));
+        let saved = failure
+            .lines()
+            .find_map(|line| line.strip_prefix("saved: "));
         assert_eq!(fs::read(saved.unwrap()).unwrap(), fault.as_bytes());
     }
 }
