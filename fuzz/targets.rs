@@ -80,9 +80,9 @@ const SIZES: &[(u16, u16)] = &[(80, 24), (40, 6), (120, 40), (200, 60), (13, 3),
 pub fn log(data: &[u8]) {
     let catalogue = Catalogue::embedded();
     let mut incidents = explain(catalogue, "rank_3.log", data);
-    print(&incidents);
+    assert_printable(&print(&incidents));
     incidents.iter_mut().for_each(redact::incident);
-    print(&incidents);
+    assert_printable(&print(&incidents));
     let (first, rest) = data.split_at(data.len() / 2);
     let mut reader = LogReader::new(catalogue, "train.log");
     reader.push(first);
@@ -90,16 +90,20 @@ pub fn log(data: &[u8]) {
     let _ = reader.finish();
 }
 
-fn print(incidents: &[Incident]) {
+fn assert_printable(text: &str) {
+    let is_control = |c: char| c.is_control() && c != '\n';
+    assert!(!text.contains(is_control), "control character in {text:?}");
+}
+
+/// Prints incidents in every format and returns the text for a terminal.
+fn print(incidents: &[Incident]) -> String {
     let style = explanation::Style {
         width: 72,
         colour: false,
     };
-    let text = explanation::text(incidents, true, &style);
-    let is_control = |c: char| c.is_control() && c != '\n';
-    assert!(!text.contains(is_control), "control character in {text:?}");
     let _ = explanation::markdown(incidents, true);
     let _ = explanation::json(incidents);
+    explanation::text(incidents, true, &style)
 }
 
 /// An agent's stream, compressed or as plain lines, to a drawn screen.
@@ -352,7 +356,7 @@ pub fn incident(data: &[u8]) {
     let entries = store.list().map(|listing| listing.entries);
     for entry in entries.unwrap_or_default() {
         let record = entry.record;
-        print(std::slice::from_ref(&record.incident));
+        let _ = print(std::slice::from_ref(&record.incident));
         let mut app = app();
         app.take_stored(vec![known(&record)]);
         draw(&mut app, data);
