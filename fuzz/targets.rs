@@ -382,7 +382,7 @@ pub fn incident(data: &[u8]) {
 pub fn dump(data: &[u8]) {
     let dumps = recorded_dumps();
     let dump = match data.split_first() {
-        Some((first, edits)) if (b'A'..=b'Z').contains(first) && !dumps.is_empty() => {
+        Some((first, edits)) if first.is_ascii_uppercase() && !dumps.is_empty() => {
             let dump = dumps[usize::from(first - b'A') % dumps.len()].clone();
             Some(edited(dump, edits))
         }

@@ -17,12 +17,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 use targets::{TARGETS, Target, repository};
 
 /// Mutations of a target without `GPUTOP_FUZZ_CASES`: enough to see that the target works.
 const DEFAULT_CASES: u64 = 300;
-/// The longest that one case may take.
-const CASE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The CPU time that one case may take, and the time where it waits: a busy machine is slow.
+const CASE_CPU_LIMIT: Duration = Duration::from_secs(10);
+const CASE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The same where a test wants a case to run too long.
+const FAULT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the parent looks at the child.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Memory that one case may take, and how much more for each byte of it.
@@ -73,6 +78,7 @@ fn a_case_that_fails_is_named_and_saved() {
         ("panic", "panicked"),
         ("memory", "memory"),
         ("hang", "longer than"),
+        ("loop", "longer than"),
     ] {
         let failure = Supervisor::new("log").fault(fault).supervise().unwrap_err();
         assert!(failure.contains(words), "{fault}: {failure}");
@@ -136,9 +142,10 @@ static FAULTY: Target = Target {
     run: |data| match data {
         b"panic" => panic!("as asked"),
         b"memory" => drop(std::hint::black_box(vec![1_u8; 128 << 20])),
-        _ => loop {
+        b"hang" => loop {
             std::thread::park();
         },
+        _ => while std::hint::black_box(true) {},
     },
 };
 
@@ -189,6 +196,12 @@ impl Cases {
     }
 }
 
+/// CPU time of a process; 0 once it has ended.
+fn cpu_time(pid: u32) -> Duration {
+    let time = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).and_then(clock_gettime);
+    time.map_or(Duration::ZERO, Duration::from)
+}
+
 /// A field of this process's status, in bytes.
 fn memory(field: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -208,6 +221,7 @@ fn run(name: &'static str) {
 struct Supervisor {
     name: &'static str,
     command: Command,
+    cpu_limit: Duration,
     timeout: Duration,
     folder: tempfile::TempDir,
 }
@@ -228,6 +242,7 @@ impl Supervisor {
         Self {
             name,
             command,
+            cpu_limit: CASE_CPU_LIMIT,
             timeout: CASE_TIMEOUT,
             folder,
         }
@@ -235,7 +250,8 @@ impl Supervisor {
 
     fn fault(mut self, fault: &str) -> Self {
         self.command.env("GPUTOP_FUZZ_FAULT", fault);
-        self.timeout = Duration::from_secs(1);
+        self.timeout = FAULT_TIMEOUT;
+        self.cpu_limit = FAULT_TIMEOUT / 2;
         self
     }
 
@@ -255,20 +271,26 @@ impl Supervisor {
 
     /// Waits for the end; returns what went wrong.
     fn wait(&self, child: &mut Child) -> Option<String> {
-        let mut last = (0, Instant::now());
+        let (mut last, mut since, mut cpu) = (0, Instant::now(), Duration::ZERO);
         loop {
             if let Some(status) = child.try_wait().unwrap() {
                 return (!status.success()).then(|| format!("it panicked or was ended: {status}"));
             }
             let count = self.state().map_or(0, |(count, _)| count);
-            if count != last.0 {
-                last = (count, Instant::now());
+            let used = cpu_time(child.id());
+            if count != last {
+                (last, since, cpu) = (count, Instant::now(), used);
             }
+            let is_over =
+                used.saturating_sub(cpu) > self.cpu_limit || since.elapsed() > self.timeout;
             // Before the first case it reads the seeds.
-            if count > 0 && last.1.elapsed() > self.timeout {
+            if count > 0 && is_over {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Some(format!("it ran longer than {:?}", self.timeout));
+                return Some(format!(
+                    "it ran longer than {:?} of CPU time or {:?}",
+                    self.cpu_limit, self.timeout
+                ));
             }
             std::thread::sleep(POLL_INTERVAL);
         }
