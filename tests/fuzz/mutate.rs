@@ -72,7 +72,9 @@ impl Mutator {
             }
             2 | 3 => {
                 let word = self.below(self.words.len());
-                let word = self.words[word].clone();
+                // Also many times: long runs of multi-byte characters reach offsets that are counted in bytes.
+                let times = [1, 1, 1, 1 + self.below(64)][self.below(4)];
+                let word = self.words[word].repeat(times);
                 case.splice(at..at, word);
             }
             4 => case.truncate(at),
