@@ -135,6 +135,14 @@ pub fn subcommands() -> Vec<String> {
         .collect()
 }
 
+/// Checks the text of a configuration file; returns the message for an invalid one. Entry point for the fuzz targets.
+#[doc(hidden)]
+pub fn check_config(text: &str) -> Result<(), String> {
+    Settings::from_text(text)
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
 /// Runs what was asked for.
 ///
 /// # Errors

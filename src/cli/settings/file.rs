@@ -78,7 +78,7 @@ impl ConfigFile {
         }
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, SettingError> {
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, SettingError> {
         let lines = Lines { path, text };
         let table = DeTable::parse(text).map_err(|error| SettingError::Syntax {
             origin: lines.at(error.span().unwrap_or(0..0)),

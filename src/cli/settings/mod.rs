@@ -17,7 +17,7 @@ mod size;
 mod terminal;
 mod themes;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use jiff::tz::TimeZone;
@@ -104,6 +104,17 @@ impl Settings {
         let terminal = TerminalEnvironment::read();
         let settings = Self::resolve(written, &themes, &terminal, TimeZone::system())?;
         Ok(Self { unread, ..settings })
+    }
+
+    /// Reads settings from the text of a configuration file alone, without flags or environment.
+    ///
+    /// # Errors
+    /// With one sentence: where it is written, and what is wrong there.
+    pub fn from_text(text: &str) -> Result<Self, SettingError> {
+        let file = ConfigFile::parse(Path::new("config.toml"), text)?;
+        let written = Written::merge(Vec::new(), &|_| None, file)?;
+        let terminal = TerminalEnvironment::read();
+        Self::resolve(written, &Themes::default(), &terminal, TimeZone::UTC)
     }
 
     /// Where incidents of this host are kept; nowhere for a user without a home.

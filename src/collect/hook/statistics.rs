@@ -97,7 +97,7 @@ enum Named {
 
 impl ToldPools {
     /// Adds what stands on the page of `process`, read at `at`; nothing where the page is half written.
-    pub(super) fn take(&mut self, page: &[u8], process: ProcessKey, at: Mono) {
+    pub fn take(&mut self, page: &[u8], process: ProcessKey, at: Mono) {
         let page: Option<Page> = serde_json::from_slice(page.trim_ascii()).ok();
         let page = page.filter(|page| page.what == "statistics");
         let all = page.map(|page| page.allocators).unwrap_or_default();

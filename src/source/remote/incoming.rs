@@ -84,6 +84,20 @@ impl<R: BufRead> Incoming<R> {
     }
 }
 
+/// Reads everything that an agent sends after its greeting. Entry point for the fuzz targets.
+pub fn read_agent_stream(stream: &[u8]) -> Vec<Update> {
+    let mut updates = Vec::new();
+    let Ok(mut incoming) = Incoming::new(stream) else {
+        return updates;
+    };
+    while let Ok(Some(said)) = incoming.next() {
+        if let Said::Update(update) = said {
+            updates.push(update);
+        }
+    }
+    updates
+}
+
 fn said(mut line: WireLine) -> Option<Said> {
     if line.from != 0 {
         return None;

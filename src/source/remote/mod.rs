@@ -31,4 +31,8 @@ mod target;
 
 pub use command::{Connection, end_all, start, start_with};
 pub use incident_sync::MAX_ON_SHELF;
+#[doc(hidden)]
+pub use incoming::read_agent_stream;
+#[doc(hidden)]
+pub use nvidia_smi::read_nvidia_smi;
 pub use target::{Target, TargetError};

@@ -36,7 +36,7 @@ use self::schedule::Pace;
 pub(super) use self::script::{GREETING, found, script};
 use self::view::View;
 use super::outgoing::Orders;
-use crate::model::reading::Missing;
+use crate::model::reading::{Missing, Reason};
 use crate::source::Update;
 
 /// No line is longer; what is cut is left out.
@@ -88,6 +88,16 @@ pub(super) fn follow(
         pace.end();
         None
     })
+}
+
+/// Reads everything that the nvidia-smi loop on a remote host prints. Entry point for the fuzz targets.
+pub fn read_nvidia_smi(mut text: &[u8]) -> Vec<Update> {
+    let untold = Missing::new(Reason::Unsupported, "not available from nvidia-smi");
+    let mut updates = Vec::new();
+    follow(&mut text, untold, &Orders::default(), |update| {
+        updates.extend(update);
+    });
+    updates
 }
 
 /// Whether there was one more line; it is empty where it was too long.

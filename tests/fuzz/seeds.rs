@@ -1,0 +1,235 @@
+//! Seeds of each target, made from the data of other tests, and inputs that libFuzzer found.
+
+use std::fs;
+use std::path::Path;
+
+use gputop::diagnose::{Catalogue, explain};
+use gputop::incidents::{Key, Record};
+use gputop::model::host::Hello;
+use gputop::model::process::ProcessKey;
+use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
+use gputop::source::record::Recorder;
+use gputop::source::wire::Line;
+
+use crate::targets::repository;
+
+/// Larger files are left out: most changes to them would reach nothing.
+const MAX_SEED: usize = 64 << 10;
+
+/// Every seed of a target, with what is saved in `fuzz/regressions` and `fuzz/corpus`.
+pub fn of(target: &str) -> Vec<Vec<u8>> {
+    let mut seeds = match target {
+        "log" => log(),
+        "wire" => wire(),
+        "nvidia_smi" => vec![NVIDIA_SMI.into()],
+        "recording" => recording(),
+        "snapshot" => files("tests/data/snapshots", ".pickle"),
+        "incident" => incidents(),
+        "dump" => dumps(),
+        "hook" => HOOK.iter().map(|text| text.as_bytes().to_vec()).collect(),
+        "redact" => REDACT.iter().map(|text| text.as_bytes().to_vec()).collect(),
+        "config" => config(),
+        "terminal" => TERMINAL
+            .iter()
+            .map(|text| text.as_bytes().to_vec())
+            .collect(),
+        _ => Vec::new(),
+    };
+    seeds.extend(files(&format!("fuzz/regressions/{target}"), ""));
+    seeds.extend(files(&format!("fuzz/corpus/{target}"), ""));
+    seeds.retain(|seed| seed.len() <= MAX_SEED);
+    seeds
+}
+
+/// Files below a folder whose names end like this, in the order of their paths.
+fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
+    fn collect(folder: &Path, ending: &str, into: &mut Vec<std::path::PathBuf>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                collect(&path, ending, into);
+            } else if path.to_string_lossy().ends_with(ending) {
+                into.push(path);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    collect(&repository().join(folder), ending, &mut paths);
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+/// The example logs of the cards.
+fn log() -> Vec<Vec<u8>> {
+    let mut logs = files("tests/data/logs", ".log");
+    for card in files("assets/cards", ".md") {
+        let card = String::from_utf8(card).unwrap();
+        let examples = card.split("text = '''\n").skip(1);
+        logs.extend(
+            examples
+                .filter_map(|text| text.split("'''").next())
+                .map(|text| text.as_bytes().to_vec()),
+        );
+    }
+    logs
+}
+
+/// Lines of the recordings, and sessions of agents.
+fn wire() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for session in files("tests/data/protocol", ".said") {
+        let stream = session.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        // A session that was cut still has its beginning.
+        let mut text = Vec::new();
+        let mut decoder = zstd::Decoder::new(&session[stream..]).unwrap();
+        let _ = std::io::Read::read_to_end(&mut decoder, &mut text);
+        seeds.extend(lines(&text, 200));
+        text.truncate(MAX_SEED);
+        seeds.push(text);
+    }
+    seeds.extend(recorded_lines());
+    seeds
+}
+
+fn recorded_lines() -> Vec<Vec<u8>> {
+    let recordings = [
+        "assets/demo.gpt.zst",
+        "tests/data/recordings/trouble.gpt.zst",
+    ];
+    let mut seeds = Vec::new();
+    for name in recordings {
+        let bytes = fs::read(repository().join(name)).unwrap();
+        let text = zstd::decode_all(&bytes[..]).unwrap();
+        // One frame in many is enough; of everything else there is little.
+        let lines = lines(&text, usize::MAX).into_iter().enumerate();
+        let chosen = lines.filter(|(n, line)| n % 40 == 0 || !line.starts_with(b"{\"frame\""));
+        seeds.extend(chosen.map(|(_, line)| line).take(60));
+    }
+    seeds
+}
+
+/// Whole lines, each with its end.
+fn lines(text: &[u8], limit: usize) -> Vec<Vec<u8>> {
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    lines.take(limit).map(<[u8]>::to_vec).collect()
+}
+
+/// A short recording with everything in it, and lines of one.
+fn recording() -> Vec<Vec<u8>> {
+    let mut recorder = Recorder::new(Vec::new(), &Hello::default()).unwrap();
+    let lines = recorded_lines();
+    for line in &lines {
+        let line: Line = serde_json::from_slice(line).unwrap();
+        if let Some(frame) = line.frame {
+            recorder.frame(&frame).unwrap();
+        }
+        if let Some(event) = line.event {
+            recorder.event(&event).unwrap();
+        }
+        if let Some(stack) = line.stack {
+            recorder.stack(&stack).unwrap();
+        }
+    }
+    let mut seeds = vec![recorder.finish().unwrap()];
+    seeds.extend(files("tests/data/recordings", ".gpt.zst"));
+    seeds.extend(lines.chunks(4).map(<[_]>::concat));
+    seeds
+}
+
+/// What is stored of the example logs.
+fn incidents() -> Vec<Vec<u8>> {
+    let logs = log();
+    let records = logs.iter().step_by(7).filter_map(|log| {
+        let incident = explain(Catalogue::embedded(), "train.log", log)
+            .into_iter()
+            .next()?;
+        let key = Key {
+            boot_id: "1b4e28ba".into(),
+            process: Some(ProcessKey {
+                pid: Pid(4_711),
+                start: StartTicks(99),
+            }),
+            first: Mono(1_000),
+            time: UnixMillis(1_763_668_000_000),
+            ..Key::default()
+        };
+        serde_json::to_vec(&Record::new(incident, key)).ok()
+    });
+    records.take(40).collect()
+}
+
+/// One with its header, and a choice of each recorded dump with some edits.
+fn dumps() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = (b'A'..=b'Z')
+        .map(|choice| {
+            let edits = (0..48_u32).flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes());
+            std::iter::once(choice).chain(edits).collect()
+        })
+        .collect();
+    for dump in files("tests/data/torch", "fresh.dump.zst") {
+        seeds.push(zstd::decode_all(&dump[..]).unwrap());
+    }
+    seeds.push(b"gputop-dump 1\n{\"maps\":[],\"ranges\":[[4096,8]]}\nabcdefgh".to_vec());
+    seeds
+}
+
+fn config() -> Vec<Vec<u8>> {
+    let mut seeds = files("assets/themes", ".toml");
+    seeds.extend(files("assets", "keymap.toml"));
+    seeds.extend(CONFIG.iter().map(|text| text.as_bytes().to_vec()));
+    seeds
+}
+
+const NVIDIA_SMI: &str = "N node\nS pid:[4026531836]\nT 100\nP 4096\nF \"index\"\nF \"uuid\" or \"gpu_uuid\"\nF \"name\"\n\
+F \"memory.total\"\nF \"memory.used\"\nF \"memory.free\"\nF \"clocks_throttle_reasons.active\"\nF \"mig.mode.current\"\n\
+V CUDA Version        : 13.0\n.\n\
+b 1\nu 1001.00 1763668000\nm MemTotal:  1000 kB\nm MemAvailable:  400 kB\nc cpu  100 0 0 100 0 0 0 0\n\
+l 0.20 0.18 0.12 1/80 9\ng 0, GPU-1, NVIDIA H200, 143771, 1551, 141606, 0x0000000000000044, Disabled\n\
+g 1, GPU-2, NVIDIA H200, 100, 200, [N/A], [Not Supported], Enabled\ne 0\na GPU-1, 426, 1542, python3\n\
+a GPU-1, 427, [N/A], [Not Found]\nd 0\n\
+s 426 (python3) R 1 1 1 0 1 0 0 0 0 0 100 0 0 0 20 0 1 0 50000 100 256\n\
+p   426 ana      python3 train.py --api-key x8f2c\n. 1\n\
+i 2\nt # gpu pid type sm mem fb command\nt 0 426 C 91 30 1542 python3\nt 0 77 G - - 624 Xorg\n\
+v GPU 1: NVIDIA H200 (UUID: GPU-2)\nv   MIG 3g.71gb     Device  0: (UUID: MIG-7)\n\
+w |  1    2   0   0  |   142MiB / 72448MiB    | 56 |\n; 2\n\
+b 3\nu 1003.00 1763668002\ng 0, GPU-1, NVIDIA H200, 143771, 1551, 141606, 0x0, Disabled\ne 0\nd 0\n. 3\n\
+h 1010.00 1763668010\n";
+
+const HOOK: &[&str] = &[
+    "{\"what\": \"process\", \"rank\": 3, \"python\": \"3.11.7\", \"torch\": \"2.6.0\"}\n\
+     {\"what\": \"oom\", \"time\": 5, \"steps\": {\"begun\": 1, \"done\": 0}, \"device\": 1, \"requested_bytes\": 2147483648, \
+     \"largest_free_block\": 644245094, \"pools\": [{\"pool\": \"large\", \"free_bytes\": 9}], \"new\": 1}\n\
+     {\"what\": \"exception\", \"type\": \"KeyError\", \"message\": \"token=hf_abcdefghijklmnopqrstuvwxyz0123456789\", \
+     \"traceback\": \"a\\u001b[31m\\nb \\u202e c\"}\n{\"what\": \"graph\", \"nodes\": 3}\n{\"wh",
+    "{\"what\": \"statistics\", \"allocators\": [{\"framework\": \"torch\", \"device\": 1, \
+     \"allocated_bytes\": {\"current\": 5, \"peak\": 9}, \"num_ooms\": 2}, {\"framework\": \"jax\", \"device\": 2, \
+     \"allocator\": \"bfc\", \"allocated_bytes\": {\"current\": 5, \"peak\": 9}, \"reserved_bytes\": {\"current\": 8}, \
+     \"limit_bytes\": 100}, {\"framework\": \"cupy\", \"device\": 0, \"allocator\": \"memory_pool\"}]}",
+];
+
+const REDACT: &[&str] = &[
+    "python\0train.py\0--lr\x003e-4\0--api-key\x008f2c6d1e\0--name=run",
+    "curl -u ana:pw https://ana:pw@host/x?token=abc&sig=a%2Bb -H 'Authorization: Bearer abc.def.ghi'",
+    "WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567 PATH=/usr/bin python train.py",
+    "export AWS_SECRET_ACCESS_KEY=\"abc/def+ghi\"; mysql -phunter2 --password hunter2",
+    "2026-11-22 INFO login(token='hf_abcdefghijklmnopqrstuvwxyz0123456789') ok\n{\"password\": \"x\", \"n\": 1}",
+    "CUDA_VISIBLE_DEVICES=0,1\nHF_TOKEN=hf_abc\nHTTP_PROXY=http://u:p@proxy:3128",
+];
+
+const CONFIG: &[&str] = &[
+    "# mine\ninterval = \"2s\"\ntheme = \"dark\"\ndensity = \"compact\"\nascii = true\nmouse = false\nreadonly = true\n\
+     on_incident = \"notify-send x\"\nprobe_interval = \"1m\"\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n\
+     [hosts]\nall = [\"gpu1\", \"me@gpu2:2222\", \"via:sh\"]\n",
+    "mem>10GiB user:ana\nstate:oom !cmd:python\nsm>=50 gpu:0\npid:4711",
+];
+
+const TERMINAL: &[&str] = &[
+    "jjkk\x1b[B\x1b[A\r\x1b\tq",
+    "\tjM\x1b[C\x1b[Dn\x1bd\x1b",
+    "/user:ana\r\x1b/mem>10\x7f\x7f\x1b",
+    "?jjjj\x1b[6~\x1b[5~\x1b",
+    "\x1b[<0;10;5M\x1b[<0;10;5m\x1b[<64;40;10M\x1b[<65;40;10M\x1b[<0;70;24M",
+    "\x1b[8;6;40tjj\x1b[8;60;200tM\x1b[8;1;1t\x1b[8;24;80t",
+    "iwPcsotgzy1234567890 \x0c\x1b[Z\x1b[H\x1b[F",
+    "\x1b[200~pasted \u{6570} text\x1b[201~\x03",
+];
