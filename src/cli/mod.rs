@@ -12,6 +12,7 @@ mod agent;
 #[cfg(local)]
 mod allocator;
 mod cards;
+mod closed_stdout;
 mod config;
 mod connect;
 mod demo;
@@ -190,6 +191,9 @@ pub fn run(cli: &Cli) -> Result<u8> {
 /// Prints to standard output; a reader that has seen enough is no failure.
 fn print(text: &str) -> Result<()> {
     use std::io::Write;
+    if closed_stdout::is_closed() {
+        color_eyre::eyre::bail!("cannot print: standard output is closed");
+    }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

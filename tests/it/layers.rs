@@ -195,12 +195,16 @@ const RULES: &[Rule] = &[
 ];
 
 const UNSAFE: &[&str] = &[
+    // It runs before the standard library does.
+    "cli/closed_stdout.rs",
     "cli/heap.rs",
     "collect/ends/pidfd_info.rs",
     "collect/memory/raw.rs",
     "collect/nvml/raw.rs",
     "probe/child/cuda.rs",
     "run/raw.rs",
+    // A signal handler.
+    "tui/fatal_signals.rs",
 ];
 
 /// Words that only these places may say.
