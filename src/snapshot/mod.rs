@@ -62,12 +62,13 @@ pub enum Setting {
     Table(Vec<(String, f64)>),
 }
 
-/// Reads a snapshot.
+/// Reads a snapshot from a file of `size` bytes, which bound what reading it may take: of a packed file its own size, not that of
+/// what comes out of it.
 ///
 /// # Errors
 /// With one sentence: what is wrong and where.
-pub fn read(input: impl Read) -> Result<Snapshot, SnapshotError> {
-    let (store, root) = machine::read(input)?;
+pub fn read(input: impl Read, size: u64) -> Result<Snapshot, SnapshotError> {
+    let (store, root) = machine::read(input, size)?;
     whole::snapshot(store, root)
 }
 
