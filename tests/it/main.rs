@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 #[cfg(target_os = "linux")]
+mod budgets;
+#[cfg(target_os = "linux")]
 mod bytes;
 mod cards;
 #[cfg(target_os = "linux")]
