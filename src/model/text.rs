@@ -34,8 +34,8 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
 }
 
 /// A line of JSON as it came from somewhere else, with what is not plainly visible in its strings written out as
-/// [`visible`] would. Line ends and tabs stay: what has them is shown line by line. `None` where that would be longer than
-/// `max_bytes`: a character of two bytes may become eight.
+/// [`visible`] would. Line ends and tabs stay: what has them is shown line by line. Returns `None` if the result
+/// would exceed `max_bytes`: a character of two bytes may become eight.
 pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     // What is no UTF-8 does not read as JSON either.
     let Ok(text) = std::str::from_utf8(json) else {

@@ -19,7 +19,7 @@ pub struct Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// One value may take a part of what the whole file may: it lies in the buffer, and then once more in a table.
+    /// One value may take a quarter of `max_memory`: it is held in the buffer and then in a table.
     pub fn new(reader: R, max_memory: usize) -> Self {
         Self {
             reader,

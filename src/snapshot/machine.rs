@@ -22,15 +22,15 @@ const MAX_LEVELS: usize = 10_000;
 const MAX_KEPT: usize = 100_000_000;
 /// No pickler keeps numbers.
 const MAX_OTHERS: usize = 1 << 20;
-/// What reading any file may take, and for each of its bytes; the pickles of PyTorch take about three.
+/// Memory for any file, and memory for each byte of it. PyTorch's pickles take about three bytes for each of theirs.
 const MIN_MEMORY: u64 = 24 << 20;
 const MEMORY_PER_BYTE: u64 = 20;
-/// Bytes that may come out of any packed file, and for each of its bytes; packed pickles of PyTorch give about ten.
+/// Uncompressed bytes for any file, and for each byte of it. PyTorch's pickles compress to about a tenth.
 const MIN_UNPACKED: u64 = 32 << 20;
 const UNPACKED_PER_BYTE: u64 = 40;
-/// Instructions between two looks at the budget; each but a long text takes a hundred bytes or so.
+/// Instructions between two checks of the budget. Each takes about a hundred bytes, except for a long text.
 const STEPS: u32 = 4_096;
-/// The budget is looked at before such a text is read.
+/// The budget is checked before a text of this length is read.
 const LARGE_TEXT: usize = 64 << 10;
 /// The newest protocol, of Python 3.8.
 const NEWEST: u8 = 5;
@@ -57,15 +57,15 @@ pub struct Machine<R> {
     budget: Budget,
 }
 
-/// What a file of its size may take.
+/// Limits for a file of a given size.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
-    /// Of the file, in bytes.
+    /// Size of the file in bytes, compressed if it is.
     size: u64,
     max_memory: usize,
-    /// Bytes of the pickle, however small it was packed.
+    /// Uncompressed bytes of the pickle.
     max_unpacked: u64,
-    /// Instructions until it is looked at again.
+    /// Instructions until the next check.
     steps: u32,
 }
 

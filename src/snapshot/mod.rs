@@ -62,8 +62,7 @@ pub enum Setting {
     Table(Vec<(String, f64)>),
 }
 
-/// Reads a snapshot from a file of `size` bytes, which bound what reading it may take: of a packed file its own size, not that of
-/// what comes out of it.
+/// Reads a snapshot from a file of `size` bytes. The size limits memory and time; for a compressed file it is the compressed size.
 ///
 /// # Errors
 /// With one sentence: what is wrong and where.

@@ -104,7 +104,7 @@ pub struct SegmentRecord {
     pub pool: PoolId,
     pub is_large: Option<bool>,
     pub is_expandable: bool,
-    /// The list of its blocks: looked into at the end, since many segments may name the same one.
+    /// The list of its blocks. Resolved at the end, because many segments may name the same list.
     pub blocks: Option<Value>,
 }
 

@@ -15,17 +15,16 @@ use crate::model::stack::StackFrame;
 
 /// Objects of all kinds; ten million events are twenty million of them.
 const MAX_OBJECTS: usize = 80_000_000;
-/// Entries of a dictionary that are looked through for a key, the last ones; a use in a block's `history` has four.
+/// Entries of a dictionary that are searched for a key, from the end. An entry of a block's `history` has four.
 const MAX_FIELDS: usize = 64;
-/// Frames of one stack that are kept, the innermost; Python itself ends at a thousand.
+/// Innermost frames of a stack that are retained. Python's own limit is a thousand.
 const MAX_STACK_FRAMES: usize = 1_024;
 
-/// What a record takes in the end, in bytes: it stays until the snapshot that is made of it is whole, and what is computed of it
-/// (`history`) and printed is counted in.
+/// Memory that a record takes, including what is made from it: the snapshot, its history and the printed text.
 const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
 const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
 const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
-/// A place in a list, and one in a table that doubles.
+/// An entry in a list and one in a hash table that doubles.
 const INTERNED_BYTES: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -167,7 +166,7 @@ impl Store {
             Object::EmptyList if items.is_empty() => return Ok(()),
             Object::EmptyList => {
                 let at = number(self.lists.len());
-                // Most lists are one run: four places at once would be three too many.
+                // Most lists are one run; growing by default would allocate room for four.
                 self.lists.push(Vec::with_capacity(1));
                 self.held += size_of::<Vec<Run>>() + size_of::<Run>();
                 self.objects[id as usize] = Object::List(at);
@@ -249,7 +248,7 @@ impl Store {
         Ok(())
     }
 
-    /// Bytes that everything here takes, with what is made of it.
+    /// Returns the memory that the store takes, including what is made from it.
     pub fn memory(&self) -> usize {
         self.held
             + self.texts.memory()
@@ -464,7 +463,7 @@ impl Store {
                 let id = *self.frame_ids.entry(*frame).or_insert(next);
                 if id == next {
                     self.distinct.push(*frame);
-                    // Each is shown with texts of its own, in which a byte may become four.
+                    // Each frame gets its own copy of the texts, where one byte may become four.
                     let shown = |text| self.texts.get(text).len().min(MAX_TEXT) * 4;
                     let texts = shown(frame.file) + shown(frame.function);
                     self.held += INTERNED_BYTES + size_of::<StackFrame>() + texts;

@@ -89,7 +89,7 @@ impl Texts {
         if let Some(&id) = self.ids.get(text) {
             return Some(id);
         }
-        // With what the tables need for it: an allocation, and places in a list and in a table that doubles.
+        // Including the allocation, and the entries in a list and in a hash table that doubles.
         self.bytes += text.len() + 112;
         let id = TextId::try_from(self.texts.len()).ok()?;
         if self.bytes > MAX_BYTES {
@@ -101,7 +101,7 @@ impl Texts {
         Some(id)
     }
 
-    /// Bytes that all of it takes.
+    /// Returns the memory that all texts take.
     pub fn memory(&self) -> usize {
         self.bytes
     }

@@ -127,7 +127,7 @@ fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The stretches of the block records of a segment.
+/// Returns the ranges of a segment's block records.
 fn blocks_of(store: &Store, segment: &SegmentRecord, left: &mut Uses) -> Result<Vec<(u32, u32)>> {
     let runs = segment.blocks.and_then(|blocks| store.runs(blocks));
     let mut stretches = Vec::new();

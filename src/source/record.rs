@@ -235,7 +235,7 @@ impl<W: Write> Recorder<W> {
             })
         });
         line.and_then(|line| {
-            // No reader takes a longer one.
+            // Readers refuse a longer line.
             if line.len() as u64 <= MAX_LINE_BYTES {
                 let minute = self.write_line(map.at, &line)?;
                 minute.at.maps += 1;

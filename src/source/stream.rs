@@ -19,7 +19,7 @@ const MAX_STACKS: usize = 64;
 /// Maps of failed allocations that nobody takes; the first tell most, but those behind are of other failures.
 const MAX_FAILURE_MAPS: usize = 8;
 
-/// Updates that wait for the reader before a source that can wait does so itself.
+/// Unread updates at which [`Feed::wait_for_room`] waits.
 const MAX_WAITING: usize = 4_096;
 
 #[derive(Debug)]
@@ -95,8 +95,8 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Waits while thousands of updates are unread. For sources that read what is there already, a file or a link: they would
-    /// fill memory with events, which are never dropped. A collector does not wait.
+    /// Waits while thousands of updates are unread. For sources that read a file or a link: events are never dropped, so they would
+    /// fill memory otherwise. Collectors do not wait.
     pub fn wait_for_room(&self) {
         let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
         let waited = self

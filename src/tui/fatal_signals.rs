@@ -1,8 +1,8 @@
-//! Restores the terminal when a signal is about to end gputop: an abort (no memory left, a panic while panicking), a fault
-//! (a stack overflow), or the same sent by somebody. Nothing of Rust runs after those, so a signal handler does it.
+//! Restores the terminal when a fatal signal ends gputop: an abort (out of memory, a double panic), a fault (a stack overflow),
+//! or `kill`. No Rust code runs after those, so a signal handler does it.
 //!
-//! The handler makes only calls that signal-safety(7) allows: `write` of a constant, `tcsetattr` from a copy of the modes that
-//! was made before, `sigaction` and `raise`.
+//! The handler makes only calls that signal-safety(7) allows: `write` of a constant, `tcsetattr` from a copy of the modes,
+//! `sigaction` and `raise`.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -27,22 +27,21 @@ const FATAL: [libc::c_int; 8] = [
 /// Mouse reports off, synchronized update ended, main screen, cursor shown: what `give_back` writes.
 const RESTORE: &[u8] = b"\x1b[?1006l\x1b[?1000l\x1b[?2026l\x1b[?1049l\x1b[?25h";
 
-/// The modes to return to while the screen is taken; null otherwise.
+/// Terminal modes to restore while the dashboard owns the screen; null otherwise.
 static MODES: AtomicPtr<libc::termios> = AtomicPtr::new(ptr::null_mut());
 
-/// What was in force before ours, by the place of the signal in [`FATAL`]. The standard library's own handlers of SIGSEGV and
-/// SIGBUS are among them: they report a stack overflow.
+/// Previous actions, in the order of [`FATAL`]. The standard library's handlers of SIGSEGV and SIGBUS are among them: they
+/// report a stack overflow.
 static BEFORE: [AtomicPtr<libc::sigaction>; FATAL.len()] =
     [const { AtomicPtr::new(ptr::null_mut()) }; FATAL.len()];
 
-/// Remembers the terminal's modes, and from the first call on restores them when a fatal signal arrives. To be called before raw
-/// mode is entered.
+/// Saves the terminal's modes, to be restored when a fatal signal arrives. Must be called before raw mode is entered.
 pub(super) fn arm() {
     static INSTALLED: Once = Once::new();
-    // SAFETY: it is open, since it is a terminal; where it is none there are no modes to read.
+    // SAFETY: Rust's runtime opens a closed standard output before `main`, and nothing here closes it.
     let stdout = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
     if let Ok(modes) = nix::sys::termios::tcgetattr(stdout) {
-        // The one before stays allocated: a handler may be reading it. There is one for each suspension.
+        // The previous copy stays allocated, since a handler may be reading it: one for each suspension.
         let modes = Box::into_raw(Box::new(libc::termios::from(modes)));
         MODES.store(modes, Ordering::SeqCst);
     }
@@ -53,7 +52,7 @@ pub(super) fn arm() {
     });
 }
 
-/// The terminal is restored already.
+/// Forgets the modes once the terminal is restored.
 pub(super) fn disarm() {
     MODES.store(ptr::null_mut(), Ordering::SeqCst);
 }
@@ -64,7 +63,7 @@ fn install(signal: libc::c_int, before: &AtomicPtr<libc::sigaction>) {
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;
-        // On the stack that the standard library made for it: the thread's own may be what overflowed.
+        // On the standard library's alternate stack: the thread's own may be the one that overflowed.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigemptyset(&raw mut action.sa_mask);
         let mut old: libc::sigaction = std::mem::zeroed();
@@ -93,7 +92,7 @@ extern "C" fn restore(
     // `sigaction` with the default action.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
-        // A fault happens again when this returns, and then reaches who was there before. A signal that was sent does not.
+        // A fault occurs again on return and reaches the previous handler. A signal from `kill` does not.
         let is_fault = !info.is_null() && (*info).si_code > 0;
         let next = match is_fault && !before.is_null() {
             true => before.cast_const(),

@@ -1,7 +1,8 @@
-//! What any input may cost: at most 64 MiB and 20 bytes of memory for each of its bytes, and a second and the time of 5 MB a second.
+//! Budgets for any input of N bytes: at most 64 MiB + 20 N of memory, and at most 1 s + N / (5 MB/s).
 //!
-//! An input's size is that of the file, or of what comes over the link: of packed data the packed bytes. Memory is what the process
-//! itself took (`RssAnon`), since the code of a debug build is as large as the budget; time is multiplied by [`SLOWNESS`].
+//! N is the size of the file or the number of bytes received; for compressed data it is the compressed size. Memory is `RssAnon`,
+//! because the code of a debug build alone is as large as the budget. Times are multiplied by [`SLOWNESS`].
+#![allow(clippy::print_stdout)]
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,7 +25,7 @@ use crate::recording::minute_of;
 use crate::terminal::{Launch, Terminal};
 
 const MIB: u64 = 1 << 20;
-/// Of a debug build on a busy machine.
+/// Factor for a debug build, and for a busy machine.
 const SLOWNESS: u32 = if cfg!(debug_assertions) { 20 } else { 3 };
 
 fn max_memory(size: usize) -> u64 {
@@ -35,7 +36,7 @@ fn max_time(size: usize) -> Duration {
     (Duration::from_secs(1) + Duration::from_secs_f64(size as f64 / 5e6)) * SLOWNESS
 }
 
-/// The most memory that a process had, looked at every millisecond until this is asked.
+/// Samples the memory of a process every millisecond and keeps the maximum.
 struct Watched {
     peak: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -82,7 +83,7 @@ impl Watched {
     }
 }
 
-/// Bytes of a process that are no part of a file; none once it has ended.
+/// Returns the anonymous memory of a process, or `None` once it has exited.
 fn anonymous(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
@@ -90,7 +91,7 @@ fn anonymous(pid: u32) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Runs a subcommand to its end; returns what it said on standard error.
+/// Runs a subcommand to its end and returns its standard error.
 #[track_caller]
 fn assert_command(name: &str, size: usize, command: &mut Command) -> String {
     let said = tempfile::NamedTempFile::new().unwrap();
@@ -114,7 +115,7 @@ fn repeated(piece: &str, count: usize) -> String {
     text
 }
 
-/// Lines of a stream that are small when packed, each with its name. All but the last of a list are `{…},`.
+/// Stream lines that are small when compressed, each with a name.
 fn hostile_lines() -> Vec<(&'static str, String)> {
     let frame = |inside: &str| format!("{{\"frame\":{{\"seq\":2,\"mono\":2,{inside}}}}}\n");
     let gpus = |count: usize| {
@@ -211,7 +212,7 @@ fn hostile_lines() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A frame by which a test sees that everything before it was read.
+/// A frame that shows that everything before it was read.
 fn last_frame(mono: u64) -> String {
     format!(
         "{{\"frame\":{{\"seq\":9,\"mono\":{mono},\"time\":1,\"interval\":1000,\"gpus\":[{{\"index\":77,\"name\":\"LAST\",\
@@ -378,7 +379,7 @@ fn wire_lines_stay_within_the_budget() {
     }
 }
 
-/// Pickles that say little and want much, by their instructions.
+/// Small pickles that once took much memory or time.
 fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
     let text = |word: &str| [&[0x8c, word.len() as u8], word.as_bytes()].concat();
     let header = || b"\x80\x04".to_vec();

@@ -21,7 +21,7 @@ const MAGIC: &[u8] = b"gputop-dump 1\n";
 const LEVEL: i32 = 19;
 /// A bound on what a file may unpack to.
 const MAX_BYTES: u64 = 256 << 20;
-/// Bytes that may come out of any packed file, and for each of its bytes; a dump is held twice while it is read.
+/// Uncompressed bytes for any file, and for each byte of it. A dump is held twice while it is read.
 const MIN_UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 8;
 /// Memory that the lists of its header may take.

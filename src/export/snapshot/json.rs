@@ -16,7 +16,7 @@ use crate::snapshot::{Event, Setting, Snapshot, StackId};
 
 /// Stacks of each list; those beyond hold next to nothing.
 const MAX_STACKS: usize = 200;
-/// Bytes of all stacks of each list.
+/// Bytes of all stacks in one list.
 const MAX_STACK_BYTES: usize = 4 << 20;
 
 #[derive(Serialize)]
@@ -233,12 +233,12 @@ fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
     .collect()
 }
 
-/// Whether the next stack of a list fits into it.
+/// Returns a function that tells whether the next stack still fits into a list.
 fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
     let mut bytes = 0;
     move |stack| {
         let frames = stacks.frames(stack);
-        // With the names of the fields and the indentation.
+        // Including field names and indentation.
         let lengths = frames.map(|frame| frame.file.len() + frame.function.len() + 100);
         bytes += lengths.sum::<usize>();
         bytes <= MAX_STACK_BYTES

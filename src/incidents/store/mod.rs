@@ -26,7 +26,7 @@ const MAX_RECORDS: usize = 200;
 const MAX_BYTES: u64 = 64 << 20;
 /// No file that was written here is larger.
 const MAX_FILE: u64 = 4 << 20;
-/// Memory that the lists of one may take while it is read.
+/// Memory that the lists of one file may take while it is read.
 const MAX_MEMORY: usize = 24 << 20;
 /// Entries of the directory that are looked at, whatever somebody put there.
 const MAX_ENTRIES: usize = 10_000;

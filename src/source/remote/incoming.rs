@@ -69,7 +69,7 @@ impl<R: BufRead> Incoming<R> {
                     Err(Broken::TooLong)
                 };
             }
-            // Characters that are written out make a line longer; only one copy of it stays.
+            // Escaping makes a line longer. Only one copy stays in memory.
             let text = match harmless_json(&line, MAX_LINE as usize) {
                 None => return Err(Broken::TooLong),
                 Some(Cow::Owned(text)) => text,

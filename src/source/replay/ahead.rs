@@ -29,7 +29,7 @@ pub enum Ahead {
 
 /// More events between two frames are passed on without waiting for the second.
 const MANY_EVENTS: usize = 1_000;
-/// With so many, reading stops until they were passed on. No recorder writes as many between two frames.
+/// Reading pauses at this many events until they are passed on. No recorder writes as many between two frames.
 const MAX_EVENTS: usize = 4_096;
 
 pub struct Reader {

@@ -19,9 +19,9 @@ use crate::source::layout::{
 };
 use crate::source::wire::Line;
 
-/// Memory that the lists of one note may take; those of a day are looked at one after the other.
+/// Memory that the lists of one note may take. Notes are read one after the other.
 const MAX_NOTE_MEMORY: usize = 16 << 20;
-/// Memory that the table of minutes may take: more than half a year of them.
+/// Memory for the table of minutes: more than half a year.
 const MAX_INDEX_MEMORY: usize = 32 << 20;
 
 /// Why a file cannot be played.

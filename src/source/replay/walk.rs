@@ -23,8 +23,8 @@ use crate::source::layout::{
 const MAX_BLOCK_BYTES: u64 = 128 << 10;
 /// The plain line of a note is far shorter.
 const MAX_NOTE_LINE: usize = 1 << 10;
-/// Minutes without a note are decompressed to learn their times: a crash leaves one, damage a few. Beyond so many
-/// bytes, and so many for each byte of the file, they are left out, so that a file made to be slow cannot be.
+/// Minutes without a note are decompressed to learn their times: a crash leaves one, damage a few. The limit is
+/// a number of bytes, plus a number for each byte of the file; minutes beyond it are left out, so that a hostile file is not slow.
 const MIN_MEASURED: u64 = 128 << 20;
 const MEASURED_PER_BYTE: u64 = 40;
 
