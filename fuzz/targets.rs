@@ -21,25 +21,25 @@ use gputop::diagnose::{Catalogue, LogReader, explain};
 use gputop::export::{csv, explanation, snapshot as export, table};
 use gputop::incidents::{Record, Store};
 use gputop::model::incident::Incident;
-use gputop::model::kept::Kept;
 use gputop::model::process::ProcessKey;
+use gputop::model::remote_incident::RemoteIncident;
 use gputop::model::units::{Mono, Pid, StartTicks};
 use gputop::redact;
 use gputop::snapshot::{self, Study};
 use gputop::source::remote::{read_agent_stream, read_nvidia_smi};
 use gputop::source::replay::{Options, Recording, play};
-use gputop::source::wire::Line;
+use gputop::source::wire::WireLine;
 use gputop::source::{Play, Position, Request, Update};
 use gputop::tui::app::App;
 use gputop::tui::colours::Colours;
 use gputop::tui::filter::Filter;
-use gputop::tui::incidents::{Known, Place};
+use gputop::tui::incidents::{IncidentSubject, ListedIncident};
 use gputop::tui::keymap::{DEFAULT, Keymap};
 use gputop::tui::screens::SCREENS;
 use gputop::tui::screens::snapshot::{Opened, SnapshotScreen};
 use gputop::tui::theme::{Palette, Theme};
 use gputop::tui::view::{Outcome, View};
-use gputop::watch::Found;
+use gputop::watch::WatchResult;
 use jiff::tz::TimeZone;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{
@@ -143,7 +143,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
                 Ok(stack) => observer.stack(stack),
                 Err(_) => Vec::new(),
             },
-            Update::Kept(kept) => {
+            Update::RemoteIncident(kept) => {
                 stored.extend(Record::told(kept).as_ref().map(known));
                 Vec::new()
             }
@@ -155,7 +155,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         };
         app.update(update);
         for revision in revisions {
-            app.take_found(Found::Incident(Box::new(revision), None));
+            app.take_found(WatchResult::Incident(Box::new(revision), None));
         }
     }
     if !stored.is_empty() {
@@ -167,11 +167,11 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
 }
 
 /// A stored incident as the screens know it.
-fn known(record: &Record) -> Known {
-    Known {
+fn known(record: &Record) -> ListedIncident {
+    ListedIncident {
         incident: Arc::new(record.incident.clone()),
         is_read: false,
-        place: Place::of_record(record),
+        place: IncidentSubject::of_record(record),
         scene: record.scene.as_deref().cloned().map(Arc::new),
         key: None,
     }
@@ -219,7 +219,7 @@ fn hash(bytes: &[u8]) -> usize {
 
 /// A memory snapshot, to everything that is printed and drawn of it.
 pub fn snapshot_file(data: &[u8]) {
-    let Ok(snapshot) = snapshot::read(data) else {
+    let Ok(snapshot) = snapshot::read(data, data.len() as u64) else {
         return;
     };
     let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
@@ -370,7 +370,7 @@ pub fn incident(data: &[u8]) {
     let Ok(value) = serde_json::from_slice(data) else {
         return;
     };
-    let _ = store.adopt(Kept {
+    let _ = store.adopt(RemoteIncident {
         uid: "01kq3v8-x2c9".into(),
         is_read: true,
         record: value,
@@ -555,7 +555,7 @@ const MAX_EVENTS: usize = 64;
 
 /// An app with frames of the demo recording.
 fn demo_app() -> App {
-    static LINES: OnceLock<Vec<Line>> = OnceLock::new();
+    static LINES: OnceLock<Vec<WireLine>> = OnceLock::new();
     let lines = LINES.get_or_init(|| {
         let bytes = fs::read(repository().join("assets/demo.gpt.zst")).unwrap_or_default();
         let text = zstd::decode_all(&bytes[..]).unwrap_or_default();

@@ -47,7 +47,7 @@ fn made(events: u64) -> PathBuf {
 fn open(file: &Path) -> Duration {
     let size = file.metadata().unwrap().len();
     let start = Instant::now();
-    let snapshot = snapshot::read(File::open(file).unwrap()).unwrap();
+    let snapshot = snapshot::read(File::open(file).unwrap(), size).unwrap();
     let read = start.elapsed();
     let mut events = 0;
     for device in &snapshot.devices {

@@ -10,6 +10,7 @@ mod agent;
 #[cfg(local)]
 mod allocator;
 mod cards;
+mod closed_stdout;
 mod config;
 mod connect;
 mod dashboard;
@@ -222,6 +223,9 @@ fn print_json(json: &str) -> Result<()> {
 /// Prints text with our own escape sequences, whose other parts are escaped already. A closed pipe is not a failure.
 fn print_styled(text: &str) -> Result<()> {
     use std::io::Write;
+    if closed_stdout::is_closed() {
+        color_eyre::eyre::bail!("cannot print: standard output is closed");
+    }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

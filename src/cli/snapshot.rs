@@ -104,5 +104,5 @@ pub fn read(path: &Path) -> Result<Snapshot> {
         progress: Progress::of(&name, Some(kind.len())),
     };
     let input = unpacked(followed).map_err(fault)?;
-    snapshot::read(input).map_err(|error| eyre!("{name}: {error}"))
+    snapshot::read(input, kind.len()).map_err(|error| eyre!("{name}: {error}"))
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::bounded_json;
 use super::gpu::Gpu;
 use super::host::{Driver, Host};
 use super::pool::Pools;
@@ -17,6 +18,9 @@ use super::units::{Millis, Mono, UnixMillis};
 
 /// The version of frame and event as written by this build.
 pub const SCHEMA: u32 = 1;
+
+/// No host has more GPUs.
+const MAX_GPUS: usize = 256;
 
 /// A collector replaces its own field, with its own time; slow collectors do not hold up fast ones.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -33,7 +37,10 @@ pub struct Frame {
     pub driver: Option<Driver>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded_json::list::<_, _, MAX_GPUS>"
+    )]
     pub gpus: Vec<Gpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<ProcessList>,

@@ -11,6 +11,7 @@
 //! This module does no I/O, has no clock and knows nothing of NVML or of the terminal.
 
 pub mod accounting;
+pub mod bounded_json;
 pub mod container;
 pub mod document;
 pub mod event;

@@ -34,11 +34,12 @@ pub fn visible(text: &[u8], max_chars: usize) -> String {
 }
 
 /// A line of JSON as it came from somewhere else, with what is not plainly visible in its strings written out as
-/// [`visible`] would. Line ends and tabs stay: what has them is shown line by line.
-pub fn harmless_json(json: &[u8]) -> Cow<'_, [u8]> {
+/// [`visible`] would. Line ends and tabs stay: what has them is shown line by line. Returns `None` if the result
+/// would exceed `max_bytes`: a character of two bytes may become eight.
+pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
     // What is no UTF-8 does not read as JSON either.
     let Ok(text) = std::str::from_utf8(json) else {
-        return Cow::Borrowed(json);
+        return Some(Cow::Borrowed(json));
     };
     let (mut written, mut done) = (String::new(), 0);
     let mut chars = text.char_indices();
@@ -63,12 +64,15 @@ pub fn harmless_json(json: &[u8]) -> Cow<'_, [u8]> {
         let shown = visible(hidden.encode_utf8(&mut [0; 4]).as_bytes(), 20);
         written.push_str(&shown.replace('\\', "\\\\"));
         done = end;
+        if written.len() > max_bytes {
+            return None;
+        }
     }
     if done == 0 {
-        return Cow::Borrowed(json);
+        return Some(Cow::Borrowed(json));
     }
     written.push_str(&text[done..]);
-    Cow::Owned(written.into_bytes())
+    (written.len() <= max_bytes).then(|| Cow::Owned(written.into_bytes()))
 }
 
 /// `001b…` → ESC. Half of a pair is no character, but the half that all tags begin with (U+E0000) is told as one.
@@ -248,7 +252,9 @@ mod tests {
     #[test]
     fn json_from_elsewhere_reads_as_text_that_does_nothing() {
         let read = |json: &str| {
-            let harmless = harmless_json(json.as_bytes()).into_owned();
+            let harmless = harmless_json(json.as_bytes(), 1_000)
+                .expect("room")
+                .into_owned();
             serde_json::from_slice::<String>(&harmless).ok()
         };
         assert_eq!(

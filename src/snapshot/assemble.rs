@@ -20,7 +20,7 @@ use crate::model::units::Bytes;
 /// No host has more.
 const MAX_DEVICES: usize = 256;
 /// Names of files and functions, those of C++ above all.
-const MAX_TEXT: usize = 500;
+pub const MAX_TEXT: usize = 500;
 const MAX_SETTINGS: usize = 64;
 
 pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
@@ -33,9 +33,9 @@ pub fn snapshot(mut store: Store, root: Value) -> Result<Snapshot> {
         if devices.len() >= MAX_DEVICES && !devices.contains_key(&record.device) {
             return Err(no_snapshot("one of more than 256 devices"));
         }
-        let blocks = blocks_of(&store.blocks, &record, &mut left)?;
+        let blocks = blocks_of(&store, &record, &mut left)?;
         let device = devices.entry(record.device).or_default();
-        take_segment(device, &record, &blocks);
+        take_segment(device, &record, (&store.blocks, &blocks));
     }
     let settings = settings_of(&store, settings);
     for (ordinal, runs) in trace_runs(&store, traces)? {
@@ -127,27 +127,38 @@ fn segment_numbers(store: &Store, segments: Value) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
-fn blocks_of(
-    all: &[BlockRecord],
-    segment: &SegmentRecord,
-    left: &mut Uses,
-) -> Result<Vec<BlockRecord>> {
-    let mut blocks = Vec::new();
-    for &(from, to) in &segment.blocks {
+/// Returns the ranges of a segment's block records.
+fn blocks_of(store: &Store, segment: &SegmentRecord, left: &mut Uses) -> Result<Vec<(u32, u32)>> {
+    let runs = segment.blocks.and_then(|blocks| store.runs(blocks));
+    let mut stretches = Vec::new();
+    for run in runs.unwrap_or_default() {
+        let &Run::Blocks(from, to) = run else {
+            return Err(no_snapshot(
+                "a dictionary with something else among the blocks of a segment",
+            ));
+        };
         left.take(to - from, "block")?;
-        blocks.extend_from_slice(&all[from as usize..to as usize]);
+        stretches.push((from, to));
     }
-    Ok(blocks)
+    Ok(stretches)
 }
 
-fn take_segment(device: &mut Device, record: &SegmentRecord, records: &[BlockRecord]) {
+fn take_segment(
+    device: &mut Device,
+    record: &SegmentRecord,
+    (all, stretches): (&[BlockRecord], &[(u32, u32)]),
+) {
     let lane = Lane {
         stream: record.stream,
         pool: record.pool,
     };
     let mut next = record.address;
-    let mut blocks = Vec::with_capacity(records.len());
-    for block in records {
+    let records = || {
+        let stretches = stretches.iter();
+        stretches.flat_map(|&(from, to)| &all[from as usize..to as usize])
+    };
+    let mut blocks = Vec::with_capacity(records().count());
+    for block in records() {
         let address = block.address.unwrap_or(next);
         next = address.saturating_add(block.size);
         let is_live = block.state == BlockState::Allocated;

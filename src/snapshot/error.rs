@@ -30,6 +30,12 @@ pub enum SnapshotError {
     /// A bound that keeps hostile files from using up memory.
     #[error("at byte {at} it has {what}, which no memory snapshot has")]
     TooMuch { at: u64, what: String },
+    /// The limit follows from the size of the file, which for a compressed one is far below its uncompressed size.
+    #[error(
+        "reading it takes more than {} MiB, which is too much for a file of {size} bytes; if it is packed, unpack it first",
+        *max_memory >> 20
+    )]
+    TooLarge { size: u64, max_memory: usize },
     #[error(
         "it is no memory snapshot of PyTorch, but {0}; `torch.cuda.memory._dump_snapshot(FILE)` writes one"
     )]

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read};
 
 use super::error::{Result, SnapshotError};
 
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 256 << 10;
 /// One text or number that is longer is none of a snapshot's; the longest there are hold a compiled graph.
 const MAX_AT_ONCE: usize = 64 << 20;
 
@@ -15,16 +15,19 @@ pub struct Input<R> {
     end: usize,
     /// How many bytes lie before the buffer.
     before: u64,
+    max_at_once: usize,
 }
 
 impl<R: Read> Input<R> {
-    pub fn new(reader: R) -> Self {
+    /// One value may take a quarter of `max_memory`: it is held in the buffer and then in a table.
+    pub fn new(reader: R, max_memory: usize) -> Self {
         Self {
             reader,
             buffer: vec![0; PIECE],
             at: 0,
             end: 0,
             before: 0,
+            max_at_once: MAX_AT_ONCE.min(max_memory / 4),
         }
     }
 
@@ -92,8 +95,8 @@ impl<R: Read> Input<R> {
         if self.end - self.at >= count {
             return Ok(());
         }
-        if count > MAX_AT_ONCE {
-            let what = format!("a value of more than {} MiB", MAX_AT_ONCE >> 20);
+        if count > self.max_at_once {
+            let what = format!("a value of more than {} MiB", self.max_at_once >> 20);
             let at = self.offset();
             return Err(SnapshotError::TooMuch { at, what });
         }
@@ -104,7 +107,7 @@ impl<R: Read> Input<R> {
         while self.end < count {
             if self.end == self.buffer.len() {
                 // In steps: a length that is claimed is not yet a length that is there.
-                let more = self.buffer.len().min(MAX_AT_ONCE);
+                let more = self.buffer.len().min(self.max_at_once);
                 self.buffer.resize(self.buffer.len() + more, 0);
             }
             match self.reader.read(&mut self.buffer[self.end..]) {

@@ -22,6 +22,16 @@ const MAX_LEVELS: usize = 10_000;
 const MAX_KEPT: usize = 100_000_000;
 /// No pickler keeps numbers.
 const MAX_OTHERS: usize = 1 << 20;
+/// Memory for any file, and memory for each byte of it. PyTorch's pickles take about three bytes for each of theirs.
+const MIN_MEMORY: u64 = 24 << 20;
+const MEMORY_PER_BYTE: u64 = 20;
+/// Uncompressed bytes for any file, and for each byte of it. PyTorch's pickles compress to about a tenth.
+const MIN_UNPACKED: u64 = 32 << 20;
+const UNPACKED_PER_BYTE: u64 = 40;
+/// Instructions between two checks of the budget. Each takes about a hundred bytes, except for a long text.
+const STEPS: u32 = 4_096;
+/// The budget is checked before a text of this length is read.
+const LARGE_TEXT: usize = 64 << 10;
 /// The newest protocol, of Python 3.8.
 const NEWEST: u8 = 5;
 
@@ -44,24 +54,52 @@ pub struct Machine<R> {
     /// What was kept under a number far from the others.
     sparse: HashMap<u64, MemoValue>,
     others: Vec<Value>,
+    budget: Budget,
 }
 
-/// Reads one pickle; what is behind it is left.
+/// Limits for a file of a given size.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    /// Size of the file in bytes, compressed if it is.
+    size: u64,
+    max_memory: usize,
+    /// Uncompressed bytes of the pickle.
+    max_unpacked: u64,
+    /// Instructions until the next check.
+    steps: u32,
+}
+
+impl Budget {
+    fn of(size: u64) -> Self {
+        let memory = MIN_MEMORY.saturating_add(size.saturating_mul(MEMORY_PER_BYTE));
+        Self {
+            size,
+            max_memory: usize::try_from(memory).unwrap_or(usize::MAX),
+            max_unpacked: MIN_UNPACKED.saturating_add(size.saturating_mul(UNPACKED_PER_BYTE)),
+            steps: STEPS,
+        }
+    }
+}
+
+/// Reads one pickle from a file of `size` bytes; what is behind it is left.
 ///
 /// # Errors
 /// With one sentence on the first thing that is wrong, and where.
-pub fn read(input: impl Read) -> Result<(Store, Value)> {
+pub fn read(input: impl Read, size: u64) -> Result<(Store, Value)> {
+    let budget = Budget::of(size);
     let mut machine = Machine {
-        input: Input::new(input),
+        input: Input::new(input, budget.max_memory),
         store: Store::new(),
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Vec::new(),
         sparse: HashMap::new(),
         others: Vec::new(),
+        budget,
     };
     machine.begins_as_pickle()?;
     let root = machine.run()?;
+    machine.check_budget()?;
     Ok((machine.store, root))
 }
 
@@ -87,6 +125,10 @@ impl<R: Read> Machine<R> {
 
     fn run(&mut self) -> Result<Value> {
         loop {
+            self.budget.steps -= 1;
+            if self.budget.steps == 0 {
+                self.check_budget()?;
+            }
             let opcode = self.input.byte()?;
             match opcode {
                 STOP => return self.pop(),
@@ -138,6 +180,25 @@ impl<R: Read> Machine<R> {
                 }
                 _ => self.rare(opcode)?,
             }
+        }
+    }
+
+    #[cold]
+    fn check_budget(&mut self) -> Result<()> {
+        self.budget.steps = STEPS;
+        let memory = self.store.memory()
+            + (self.stack.len() + self.others.len()) * size_of::<Value>()
+            + self.memo.len() * size_of::<MemoValue>()
+            + self.sparse.len() * 2 * size_of::<(u64, MemoValue)>();
+        let Budget {
+            size,
+            max_memory,
+            max_unpacked,
+            ..
+        } = self.budget;
+        match memory > max_memory || self.input.offset() > max_unpacked {
+            true => Err(SnapshotError::TooLarge { size, max_memory }),
+            false => Ok(()),
         }
     }
 
@@ -366,6 +427,9 @@ impl<R: Read> Machine<R> {
 
     fn text(&mut self, size: u64) -> Result<()> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
+        if size >= LARGE_TEXT {
+            self.check_budget()?;
+        }
         let text = self.input.take(size)?;
         match self.store.texts.intern(text) {
             Some(id) => self.push(Value::Text(id)),

@@ -62,12 +62,12 @@ pub enum Setting {
     Table(Vec<(String, f64)>),
 }
 
-/// Reads a snapshot.
+/// Reads a snapshot from a file of `size` bytes. The size limits memory and time; for a compressed file it is the compressed size.
 ///
 /// # Errors
 /// With one sentence: what is wrong and where.
-pub fn read(input: impl Read) -> Result<Snapshot, SnapshotError> {
-    let (store, root) = machine::read(input)?;
+pub fn read(input: impl Read, size: u64) -> Result<Snapshot, SnapshotError> {
+    let (store, root) = machine::read(input, size)?;
     assemble::snapshot(store, root)
 }
 

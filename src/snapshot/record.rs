@@ -1,6 +1,7 @@
 //! What a snapshot consists of, each as the few numbers that are kept of it: of ten million events a gigabyte of
 //! pickle becomes 320 MB.
 
+use super::store::Value;
 use super::text::TextId;
 use crate::allocator::trace::PoolId;
 use crate::model::pool::BlockState;
@@ -103,8 +104,8 @@ pub struct SegmentRecord {
     pub pool: PoolId,
     pub is_large: Option<bool>,
     pub is_expandable: bool,
-    /// Stretches of block records.
-    pub blocks: Vec<(u32, u32)>,
+    /// The list of its blocks. Resolved at the end, because many segments may name the same list.
+    pub blocks: Option<Value>,
 }
 
 /// A line of a stack as the file has it.

@@ -3,17 +3,29 @@
 
 use std::collections::HashMap;
 
+use super::assemble::MAX_TEXT;
+use super::device::Held;
 use super::record::{
     Action, BlockRecord, Event, FrameRecord, Lane, NO_TIME, SegmentRecord, StackId,
 };
 use super::text::{self, TextId, Texts};
 use crate::allocator::trace::PoolId;
-use crate::model::pool::BlockState;
+use crate::model::pool::{Block, BlockState, Segment};
+use crate::model::stack::StackFrame;
 
 /// Objects of all kinds; ten million events are twenty million of them.
 const MAX_OBJECTS: usize = 80_000_000;
-/// Bytes of lists and dictionaries that are no records.
-const MAX_HELD: usize = 2 << 30;
+/// Entries of a dictionary that are searched for a key, from the end. An entry of a block's `history` has four.
+const MAX_FIELDS: usize = 64;
+/// Innermost frames of a stack that are retained. Python's own limit is a thousand.
+const MAX_STACK_FRAMES: usize = 1_024;
+
+/// Memory that a record takes, including what is made from it: the snapshot, its history and the printed text.
+const EVENT_BYTES: usize = 2 * size_of::<Event>() + 32;
+const BLOCK_BYTES: usize = size_of::<BlockRecord>() + size_of::<Block>() + size_of::<Held>();
+const SEGMENT_BYTES: usize = size_of::<SegmentRecord>() + size_of::<Segment>() + 320;
+/// An entry in a list and one in a hash table that doubles.
+const INTERNED_BYTES: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
@@ -65,7 +77,7 @@ pub struct Store {
     objects: Vec<Object>,
     dicts: Vec<Vec<(Value, Value)>>,
     lists: Vec<Vec<Run>>,
-    /// What `dicts` and `lists` take.
+    /// What `dicts`, `lists`, `stacks` and `distinct` take.
     held: usize,
     pub events: Vec<Event>,
     pub blocks: Vec<BlockRecord>,
@@ -154,8 +166,9 @@ impl Store {
             Object::EmptyList if items.is_empty() => return Ok(()),
             Object::EmptyList => {
                 let at = number(self.lists.len());
-                self.lists.push(Vec::new());
-                self.hold(size_of::<Vec<Run>>())?;
+                // Most lists are one run; growing by default would allocate room for four.
+                self.lists.push(Vec::with_capacity(1));
+                self.held += size_of::<Vec<Run>>() + size_of::<Run>();
                 self.objects[id as usize] = Object::List(at);
                 at
             }
@@ -177,8 +190,7 @@ impl Store {
             if !runs.last_mut().is_some_and(|last| last.takes(run)) {
                 let before = runs.capacity();
                 runs.push(run);
-                let more = runs.capacity() - before;
-                self.hold(more * size_of::<Run>())?;
+                self.held += (runs.capacity() - before) * size_of::<Run>();
             }
         }
         Ok(())
@@ -211,16 +223,19 @@ impl Store {
                 self.set_field(object, key, value)?;
             }
         }
-        if matches!(object, Object::EmptyDict | Object::Dict(_)) {
-            self.hold(size_of_val(items) + size_of::<Vec<Value>>())?;
-        }
         match object {
             Object::EmptyDict if items.is_empty() => {}
             Object::EmptyDict => {
                 self.objects[id as usize] = Object::Dict(number(self.dicts.len()));
                 self.dicts.push(pairs().collect());
+                self.held += size_of_val(items) + size_of::<Vec<Value>>();
             }
-            Object::Dict(at) => self.dicts[at as usize].extend(pairs()),
+            Object::Dict(at) => {
+                let dict = &mut self.dicts[at as usize];
+                let before = dict.capacity();
+                dict.extend(pairs());
+                self.held += (dict.capacity() - before) * size_of::<(Value, Value)>();
+            }
             Object::EmptyList | Object::List(_) | Object::Stack(_) | Object::Pair(_) => {
                 return Err("something is set in what is no dictionary".into());
             }
@@ -233,12 +248,16 @@ impl Store {
         Ok(())
     }
 
-    fn hold(&mut self, bytes: usize) -> Result<(), Fault> {
-        self.held += bytes;
-        match self.held > MAX_HELD {
-            true => Err("its lists and dictionaries take more than 2 GiB".into()),
-            false => Ok(()),
-        }
+    /// Returns the memory that the store takes, including what is made from it.
+    pub fn memory(&self) -> usize {
+        self.held
+            + self.texts.memory()
+            + self.objects.len() * size_of::<Object>()
+            + self.events.len() * EVENT_BYTES
+            + self.blocks.len() * BLOCK_BYTES
+            + self.segments.len() * SEGMENT_BYTES
+            + self.frames.len() * size_of::<FrameRecord>()
+            + self.pairs.len() * INTERNED_BYTES
     }
 
     /// A new record of the kind that alone has this key.
@@ -351,14 +370,7 @@ impl Store {
             }
             text::IS_EXPANDABLE => self.segments[n].is_expandable = value == Value::Bool(true),
             text::BLOCKS => {
-                let mut blocks = Vec::new();
-                for run in self.runs(value).unwrap_or_default() {
-                    let Run::Blocks(from, to) = *run else {
-                        return Err("among the blocks of a segment is something else".into());
-                    };
-                    blocks.push((from, to));
-                }
-                self.segments[n].blocks = blocks;
+                self.segments[n].blocks = Some(value);
             }
             _ => {}
         }
@@ -451,15 +463,21 @@ impl Store {
                 let id = *self.frame_ids.entry(*frame).or_insert(next);
                 if id == next {
                     self.distinct.push(*frame);
+                    // Each frame gets its own copy of the texts, where one byte may become four.
+                    let shown = |text| self.texts.get(text).len().min(MAX_TEXT) * 4;
+                    let texts = shown(frame.file) + shown(frame.function);
+                    self.held += INTERNED_BYTES + size_of::<StackFrame>() + texts;
                 }
                 frames.push(id);
             }
         }
+        frames.truncate(MAX_STACK_FRAMES);
         let frames = frames.into_boxed_slice();
         if let Some(&id) = self.stack_ids.get(&frames) {
             return id;
         }
         let id = number(self.stacks.len());
+        self.held += 2 * size_of_val(&*frames) + INTERNED_BYTES;
         self.stacks.push(frames.clone());
         self.stack_ids.insert(frames, id);
         id
@@ -491,7 +509,7 @@ impl Store {
 
     /// Of what was set twice, the last.
     pub fn get(&self, dict: Value, key: TextId) -> Option<Value> {
-        let mut pairs = self.pairs_of(dict)?.iter().rev();
+        let mut pairs = self.pairs_of(dict)?.iter().rev().take(MAX_FIELDS);
         let found = pairs.find(|(k, _)| *k == Value::Text(key));
         found.map(|(_, value)| *value)
     }

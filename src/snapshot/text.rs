@@ -89,8 +89,8 @@ impl Texts {
         if let Some(&id) = self.ids.get(text) {
             return Some(id);
         }
-        // With what the tables need for it.
-        self.bytes += text.len() + 64;
+        // Including the allocation, and the entries in a list and in a hash table that doubles.
+        self.bytes += text.len() + 112;
         let id = TextId::try_from(self.texts.len()).ok()?;
         if self.bytes > MAX_BYTES {
             return None;
@@ -99,6 +99,11 @@ impl Texts {
         self.texts.push(Arc::clone(&text));
         self.ids.insert(text, id);
         Some(id)
+    }
+
+    /// Returns the memory that all texts take.
+    pub fn memory(&self) -> usize {
+        self.bytes
     }
 
     pub fn get(&self, id: TextId) -> &[u8] {

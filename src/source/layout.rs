@@ -40,8 +40,9 @@ pub const MINUTE: Millis = Millis(60_000);
 pub const WINDOW_LOG: u32 = 24;
 /// A minute is closed early once it holds this many bytes of JSON, so that a reader can bound what one may be.
 pub const MAX_MINUTE_BYTES: u64 = 64 << 20;
-/// No line is longer: a reader gives a minute up there instead of filling memory.
-pub const MAX_LINE_BYTES: u64 = 32 << 20;
+/// No line is longer: a reader gives a minute up there instead of filling memory. The largest map that
+/// is read takes 13 MiB.
+pub const MAX_LINE_BYTES: u64 = 16 << 20;
 /// No note is longer, packed or unpacked.
 pub const MAX_NOTE_BYTES: u64 = 8 << 20;
 /// So much of a note may be events.

@@ -24,7 +24,7 @@ use zstd::stream::write::Encoder;
 use zstd::zstd_safe::CParameter;
 
 use super::layout::{
-    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_MINUTE_BYTES,
+    HELLO_MAGIC, INDEX_END, INDEX_FOOTER, INDEX_MAGIC, Index, MAX_LINE_BYTES, MAX_MINUTE_BYTES,
     MAX_NOTE_EVENT_BYTES, MINUTE, Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER, WINDOW_LOG,
     skippable_header,
 };
@@ -238,8 +238,11 @@ impl<W: Write> Recorder<W> {
             })
         });
         line.and_then(|line| {
-            let minute = self.write_line(map.at, &line)?;
-            minute.at.maps += 1;
+            // Readers refuse a longer line.
+            if line.len() as u64 <= MAX_LINE_BYTES {
+                let minute = self.write_line(map.at, &line)?;
+                minute.at.maps += 1;
+            }
             Ok(())
         })
         .map_err(write_failed)

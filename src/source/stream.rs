@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -19,12 +19,17 @@ const MAX_STACKS: usize = 64;
 /// Maps of failed allocations that nobody takes; the first tell most, but those behind are of other failures.
 const MAX_FAILURE_MAPS: usize = 8;
 
+/// Unread updates at which [`Feed::wait_for_room`] waits.
+const MAX_WAITING: usize = 4_096;
+
 #[derive(Debug)]
 struct Queue {
     updates: VecDeque<Update>,
     frames: usize,
     most_frames: usize,
     closed: bool,
+    /// The reader is gone.
+    is_abandoned: bool,
 }
 
 impl Default for Queue {
@@ -34,6 +39,7 @@ impl Default for Queue {
             frames: 0,
             most_frames: MAX_FRAMES,
             closed: false,
+            is_abandoned: false,
         }
     }
 }
@@ -71,6 +77,8 @@ fn is_map(update: &Update) -> bool {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Notify,
+    /// There is room again, or nobody reads any more.
+    has_room: Condvar,
 }
 
 impl Shared {
@@ -87,6 +95,17 @@ pub struct Feed {
 }
 
 impl Feed {
+    /// Waits while thousands of updates are unread. For sources that read a file or a link: events are never dropped, so they would
+    /// fill memory otherwise. Collectors do not wait.
+    pub fn wait_for_room(&self) {
+        let is_full = |queue: &mut Queue| queue.updates.len() >= MAX_WAITING && !queue.is_abandoned;
+        let waited = self
+            .shared
+            .has_room
+            .wait_while(self.shared.queue(), is_full);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     pub fn push(&self, update: Update) {
         let mut queue = self.shared.queue();
         if matches!(update, Update::Jump { .. }) {
@@ -167,6 +186,9 @@ impl Source {
         if matches!(update, Update::Frame(_)) {
             queue.frames -= 1;
         }
+        if queue.updates.len() + 1 == MAX_WAITING {
+            self.shared.has_room.notify_all();
+        }
         Some(update)
     }
 
@@ -183,6 +205,13 @@ impl Source {
     /// Asks the source for something. One that has ended takes no more requests, and needs none.
     pub fn send(&self, request: Request) {
         let _ = self.requests.send(request);
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.shared.queue().is_abandoned = true;
+        self.shared.has_room.notify_all();
     }
 }
 
@@ -279,6 +308,28 @@ mod tests {
         let events = waiting.iter().filter(|u| matches!(u, Update::Event(_)));
         assert_eq!((waiting.len(), events.count()), (102, 100));
         assert!(matches!(&waiting[100], Update::Frame(f) if f.seq == 99));
+    }
+
+    #[test]
+    fn a_source_that_can_wait_waits_for_a_reader_that_is_there() {
+        let (feed, _requests, mut source) = stream();
+        let event = || Update::Event(Event::default());
+        (0..MAX_WAITING).for_each(|_| feed.push(event()));
+        let (pushed, read) = std::sync::mpsc::channel();
+        let writer = std::thread::spawn(move || {
+            for _ in 0..2 {
+                feed.wait_for_room();
+                feed.push(event());
+                let _ = pushed.send(());
+            }
+        });
+        assert!(read.try_recv().is_err());
+        source.try_next();
+        assert_eq!(read.recv(), Ok(()));
+        assert_eq!(source.shared.queue().updates.len(), MAX_WAITING);
+        drop(source);
+        assert_eq!(read.recv(), Ok(()));
+        assert!(writer.join().is_ok());
     }
 
     #[tokio::test]

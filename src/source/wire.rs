@@ -7,11 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use super::live_message::Reply;
 use super::map_line::MapLine;
+use crate::model::bounded_json;
 use crate::model::event::Event;
 use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::stack::PythonStack;
 use crate::model::units::Mono;
+
+/// Memory that the lists and maps of one line may take. A frame of 2,000 processes takes 3 MiB.
+const MAX_LINE_MEMORY: usize = 12 << 20;
 
 /// What one line holds: one of these, or nothing known.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +41,13 @@ pub struct WireLine<F = Frame> {
     /// Between two machines only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply: Option<Box<Reply>>,
+}
+
+impl<'de, F: Deserialize<'de>> WireLine<F> {
+    /// Reads a line from outside. One that would take far more memory than its text is refused.
+    pub fn read(text: &'de [u8]) -> serde_json::Result<Self> {
+        bounded_json::read(text, MAX_LINE_MEMORY).map(|(line, _)| line)
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)]

@@ -13,6 +13,7 @@ pub mod column_menu;
 pub mod columns;
 pub mod copy_text;
 pub mod density;
+mod fatal_signals;
 pub mod filter;
 pub mod groups;
 pub mod help;
@@ -293,7 +294,7 @@ async fn next_key(keys: &Option<Input>) -> Option<io::Result<Event>> {
 }
 
 /// How a test sees that a panic gives the terminal back: `GPUTOP_TEST_PANIC=main` panics here, after the first draw,
-/// `GPUTOP_TEST_PANIC=thread` in a thread beside. Not there in a release build.
+/// `GPUTOP_TEST_PANIC=thread` in a thread beside; `GPUTOP_TEST_PANIC=overflow` overflows the stack. Not there in a release build.
 #[cfg(debug_assertions)]
 fn panic_where_a_test_wants_it() {
     const WORDS: &str = "a test asked for this panic";
@@ -301,8 +302,20 @@ fn panic_where_a_test_wants_it() {
     ASKED.call_once(|| match std::env::var("GPUTOP_TEST_PANIC").as_deref() {
         Ok("main") => panic!("{WORDS}"),
         Ok("thread") => drop(std::thread::spawn(|| panic!("{WORDS}")).join()),
+        Ok("overflow") => overflow(0),
         _ => {}
     });
+}
+
+/// Calls itself until the stack is full.
+#[cfg(debug_assertions)]
+fn overflow(depth: usize) {
+    if depth == usize::MAX {
+        return;
+    }
+    let room = std::hint::black_box([depth; 4_096]);
+    overflow(room[0] + 1);
+    std::hint::black_box(room);
 }
 
 fn react(event: Event, area: Rect, seat: &mut Session) -> Outcome {

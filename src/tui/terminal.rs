@@ -1,4 +1,4 @@
-//! The terminal: taken over, and given back on every path out: return, error, signal, suspension, panic.
+//! The terminal: taken over, and given back on every path out: return, error, signal, suspension, panic, abort.
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::mem::ManuallyDrop;
@@ -14,6 +14,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
+use super::fatal_signals;
 use super::terminal_size::Bounded;
 
 /// True while the screen is ours; whoever turns it false gives the screen back, and only once.
@@ -106,7 +107,8 @@ impl Drop for Terminal {
 }
 
 fn take(mouse: bool) -> io::Result<()> {
-    enable_raw_mode()?;
+    fatal_signals::arm();
+    enable_raw_mode().inspect_err(|_| fatal_signals::disarm())?;
     TAKEN.store(true, Ordering::SeqCst);
     let entered = execute!(io::stdout(), EnterAlternateScreen, cursor::Hide);
     let entered = entered.and_then(|()| {
@@ -139,6 +141,7 @@ pub fn give_back() {
     );
     let _ = disable_raw_mode();
     let _ = out.flush();
+    fatal_signals::disarm();
 }
 
 /// Makes a panic of the main thread give the screen back before it is reported. A panic of a collector's thread is

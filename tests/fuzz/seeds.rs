@@ -9,7 +9,7 @@ use gputop::model::host::Hello;
 use gputop::model::process::ProcessKey;
 use gputop::model::units::{Mono, Pid, StartTicks, UnixMillis};
 use gputop::source::record::Recorder;
-use gputop::source::wire::Line;
+use gputop::source::wire::WireLine;
 
 use crate::targets::repository;
 
@@ -119,7 +119,7 @@ fn recording() -> Vec<Vec<u8>> {
     let mut recorder = Recorder::new(Vec::new(), &Hello::default()).unwrap();
     let lines = recorded_lines();
     for line in &lines {
-        let line: Line = serde_json::from_slice(line).unwrap();
+        let line: WireLine = serde_json::from_slice(line).unwrap();
         if let Some(frame) = line.frame {
             recorder.frame(&frame).unwrap();
         }

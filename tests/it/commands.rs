@@ -101,6 +101,45 @@ fn once_as_json_holds_bytes_and_reasons() {
     }
 }
 
+#[test]
+fn a_closed_standard_output_is_a_failure() {
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let snapshot = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/snapshots/torch-2.15/list.pickle"
+    );
+    for args in [
+        "once",
+        "once --json",
+        "once --csv",
+        "line",
+        "doctor",
+        "cards",
+        "config print",
+        "generate man",
+        "generate markdown",
+        "incidents --json",
+        &format!("snapshot {snapshot}"),
+        &format!("snapshot --json {snapshot}"),
+    ] {
+        let mut shell = Command::new("sh");
+        let gputop = env!("CARGO_BIN_EXE_gputop");
+        shell.args(["-c", &format!("exec {gputop} {args} >&-")]);
+        shell.envs(fake.env()).env("XDG_CONFIG_HOME", "/dev/null");
+        let output = shell
+            .env("XDG_STATE_HOME", crate::fake_machine::STATE)
+            .output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {said}");
+        let sentence = "gputop: cannot print: standard output is closed\n";
+        assert!(said.ends_with(sentence), "{args}: {said}");
+    }
+    // Nobody wants it, which is no failure.
+    let discarded = command(&fake, ["once"]).stdout(Stdio::null()).status();
+    assert_eq!(discarded.unwrap().code(), Some(0));
+}
+
 /// RFC 4180, strictly: what does not follow it fails.
 fn parse_csv(text: &str) -> Vec<Vec<String>> {
     let mut lines = vec![vec![String::new()]];

@@ -29,7 +29,7 @@ impl User {
         self.0.path().join("gputop/incidents")
     }
 
-    fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.folder()).into_iter().flatten();
         let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         files.retain(|file| file.extension().is_some_and(|kind| kind == "json"));

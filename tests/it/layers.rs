@@ -202,6 +202,8 @@ const RULES: &[Rule] = &[
 ];
 
 const UNSAFE: &[&str] = &[
+    // It runs before the standard library does.
+    "cli/closed_stdout.rs",
     "cli/malloc_tuning.rs",
     "collect/exits/pidfd_info.rs",
     "collect/memory/ptrace_call.rs",
@@ -209,6 +211,8 @@ const UNSAFE: &[&str] = &[
     "open_files.rs",
     "probe/child/cuda.rs",
     "run/unsafe_calls.rs",
+    // A signal handler.
+    "tui/fatal_signals.rs",
 ];
 
 /// Words that only these places may say.

@@ -3,6 +3,8 @@
 
 #[cfg(target_os = "linux")]
 mod allocator_pause;
+#[cfg(target_os = "linux")]
+mod budgets;
 mod cards;
 #[cfg(target_os = "linux")]
 mod commands;

@@ -519,6 +519,18 @@ fn lines_of_a_later_version_and_of_other_hosts_are_passed_over() {
 }
 
 #[test]
+fn a_flood_of_events_between_two_frames_arrives_whole() {
+    let frame = |seq: u64| format!("{{\"frame\":{{\"seq\":{seq},\"mono\":{seq}}}}}\n");
+    let events = "{\"event\":{}}\n".repeat(10_000);
+    let mut seen = start(minute_of(&(frame(1) + &events + &frame(2))), PAUSED);
+    seen.position(|_| true);
+    seen.source.send(Request::Play(Play::Step(1)));
+    seen.position(|p| p.at_end);
+    assert_eq!(seen.frames(), [1, 2]);
+    assert_eq!(seen.events().len(), 10_000);
+}
+
+#[test]
 fn a_small_file_that_unpacks_to_a_giant_is_refused() {
     let bomb = " ".repeat(1 << 20).repeat(200);
     assert!(matches!(

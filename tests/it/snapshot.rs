@@ -30,7 +30,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn read(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
-    snapshot::read(bytes)
+    snapshot::read(bytes, bytes.len() as u64)
 }
 
 fn fault(bytes: &[u8]) -> String {
@@ -382,16 +382,16 @@ fn claims_of_size_cost_nothing() {
     for (body, says) in [
         (
             [b"\x8d", &u64_max[..]].concat(),
-            "a value of more than 64 MiB",
+            "a value of more than 6 MiB",
         ),
         (
             [b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(),
-            "a value of more than 64 MiB",
+            "a value of more than 6 MiB",
         ),
-        (b"X\xff\xff\xff\x03".to_vec(), "it is cut off"),
+        (b"X\xff\xff\x5f\x00".to_vec(), "it is cut off"),
         (
             b"\x8b\xff\xff\xff\x7f".to_vec(),
-            "a value of more than 64 MiB",
+            "a value of more than 6 MiB",
         ),
         (
             b"\x8b\xff\xff\xff\xff".to_vec(),

@@ -25,7 +25,7 @@ struct Shown {
 
 impl Shown {
     fn open(file: &[u8]) -> Self {
-        let snapshot = snapshot::read(file).expect("a snapshot");
+        let snapshot = snapshot::read(file, file.len() as u64).expect("a snapshot");
         let studies = snapshot.devices.iter().map(Study::of).collect();
         let opened = Opened {
             name: "train.pickle".into(),

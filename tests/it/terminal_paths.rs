@@ -48,6 +48,52 @@ fn keys_and_signals_that_end_it_give_the_terminal_back() {
     }
 }
 
+/// Stopped, and what it wrote before that is on the screen.
+fn wait_stopped(terminal: &Terminal) {
+    wait_until("the stop", || run_state(terminal.pid()) == Some('T'));
+    terminal.wait_for(|screen| !screen.alternate_screen(), "the main screen");
+}
+
+#[test]
+fn fatal_signals_give_the_terminal_back_and_end_it() {
+    let fake = FakeNvml::h200s(1, "");
+    for signal in [
+        Signal::SIGABRT,
+        Signal::SIGSEGV,
+        Signal::SIGBUS,
+        Signal::SIGQUIT,
+    ] {
+        let terminal = dashboard(&fake).start();
+        wait_overview(&terminal);
+        // Taken anew after a suspension, too.
+        if signal == Signal::SIGSEGV {
+            terminal.send("\x1a");
+            wait_stopped(&terminal);
+            terminal.signal(Signal::SIGCONT);
+            wait_overview(&terminal);
+        }
+        terminal.signal(signal);
+        let status = terminal.wait_exit();
+        assert!(status.signal().is_some(), "{signal}: {status}");
+        terminal.assert_restored();
+        assert_eq!(terminal.text().trim(), "", "{signal}");
+    }
+}
+
+/// The standard library's own report of an overflow comes after the terminal is restored, and ends in an abort.
+#[cfg(debug_assertions)]
+#[test]
+fn a_stack_overflow_gives_the_terminal_back_before_it_is_reported() {
+    let fake = FakeNvml::h200s(1, "");
+    let terminal = dashboard(&fake)
+        .env("GPUTOP_TEST_PANIC", "overflow")
+        .start();
+    let status = terminal.wait_exit();
+    assert!(status.signal().is_some(), "{status}");
+    terminal.assert_restored();
+    assert!(terminal.text().contains("has overflowed its stack"));
+}
+
 #[test]
 fn keys_that_leave_work_also_while_a_line_is_typed() {
     let fake = FakeNvml::h200s(1, "");
@@ -56,7 +102,7 @@ fn keys_that_leave_work_also_while_a_line_is_typed() {
     terminal.send("/abc");
     terminal.wait_text("filter: abc");
     terminal.send("\x1a");
-    wait_until("the stop", || run_state(terminal.pid()) == Some('T'));
+    wait_stopped(&terminal);
     terminal.signal(Signal::SIGCONT);
     wait_overview(&terminal);
     terminal.wait_text("filter: abc");
@@ -96,7 +142,7 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again() {
         } else {
             terminal.signal(Signal::SIGTSTP);
         }
-        wait_until("the stop", || run_state(terminal.pid()) == Some('T'));
+        wait_stopped(&terminal);
         terminal.wait_for(|screen| !screen.alternate_screen(), "the main screen");
         terminal.assert_restored();
         // The window may be another one when it comes back.

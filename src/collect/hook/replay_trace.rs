@@ -63,7 +63,8 @@ impl Traced {
     fn read(&self, path: &Path) -> Result<Trace, String> {
         let fault = |why: String| format!("The allocation trace could not be read: {why}.");
         let bytes = user_files::read(path, MAX_BYTES).map_err(|why| fault(why.to_string()))?;
-        let snapshot = snapshot::read(bytes.as_slice()).map_err(|why| fault(why.to_string()))?;
+        let snapshot = snapshot::read(bytes.as_slice(), bytes.len() as u64)
+            .map_err(|why| fault(why.to_string()))?;
         let mut devices = snapshot.devices.iter();
         let device = devices.find(|device| device.ordinal == self.oom.device);
         let trace = device.map(|device| snapshot.trace(device));
@@ -90,7 +91,7 @@ pub fn last_history(process: ProcessKey, ordinal: u32) -> Option<Trace> {
     let entries = fs::read_dir(traces()?).ok()?.flatten().take(MAX_FILES);
     let path = of_process(entries.map(|entry| entry.path()), process)?;
     let bytes = user_files::read(&path, MAX_BYTES).ok()?;
-    let snapshot = snapshot::read(bytes.as_slice()).ok()?;
+    let snapshot = snapshot::read(bytes.as_slice(), bytes.len() as u64).ok()?;
     let device = snapshot.devices.iter().find(|d| d.ordinal == ordinal)?;
     Some(snapshot.trace(device))
 }

@@ -15,11 +15,17 @@ use serde::{Deserialize, Serialize};
 
 use super::maps::Mapping;
 use super::{Memory, MemoryError, Range};
+use crate::model::bounded_json;
 
 const MAGIC: &[u8] = b"gputop-dump 1\n";
 const LEVEL: i32 = 19;
 /// A bound on what a file may unpack to.
 const MAX_BYTES: u64 = 256 << 20;
+/// Uncompressed bytes for any file, and for each byte of it. A dump is held twice while it is read.
+const MIN_UNPACKED: u64 = 16 << 20;
+const UNPACKED_PER_BYTE: u64 = 8;
+/// Memory that the lists of its header may take.
+const MAX_HEADER_MEMORY: usize = 16 << 20;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dump {
@@ -39,9 +45,10 @@ impl Dump {
     /// # Errors
     /// When the bytes are no dump.
     pub fn from_bytes(file: &[u8]) -> io::Result<Self> {
+        let max_unpacked = MIN_UNPACKED + file.len() as u64 * UNPACKED_PER_BYTE;
         let mut bytes = Vec::new();
         zstd::Decoder::new(file)?
-            .take(MAX_BYTES)
+            .take(max_unpacked.min(MAX_BYTES))
             .read_to_end(&mut bytes)?;
         Self::parse(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
@@ -49,7 +56,8 @@ impl Dump {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let end = rest.iter().position(|&b| b == b'\n')?;
-        let header: Header = serde_json::from_slice(rest.get(..end)?).ok()?;
+        let header = bounded_json::read(rest.get(..end)?, MAX_HEADER_MEMORY);
+        let (header, _): (Header, usize) = header.ok()?;
         let mut rest = rest.get(end + 1..)?;
         let mut ranges = BTreeMap::new();
         for (address, len) in header.ranges {

@@ -12,10 +12,12 @@ use crate::model::reading::{Reading, Reason};
 use crate::model::units::Bytes;
 use crate::snapshot::history::ByStack;
 use crate::snapshot::stacks::Stacks;
-use crate::snapshot::{Event, Setting, Snapshot};
+use crate::snapshot::{Event, Setting, Snapshot, StackId};
 
 /// Stacks of each list; those beyond hold next to nothing.
 const MAX_STACKS: usize = 200;
+/// Bytes of all stacks in one list.
+const MAX_STACK_BYTES: usize = 4 << 20;
 
 #[derive(Serialize)]
 struct Document<'s> {
@@ -201,13 +203,19 @@ fn trace<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Trace<'s> {
         free_bytes: Bytes(event.addr),
         frames: frames(stacks, event.stack),
     };
+    let mut fits = fitting(stacks);
     Trace {
         events,
         length_us: study.length(device),
         requested_bytes_peak: span.allocated.1,
         peak_event: study.peak,
         reserved_bytes_peak: span.reserved,
-        ooms: device.ooms().take(MAX_STACKS).map(oom).collect(),
+        ooms: device
+            .ooms()
+            .take(MAX_STACKS)
+            .take_while(|(_, event)| fits(event.stack))
+            .map(oom)
+            .collect(),
         by_stack_at_peak: holders(stacks, study.history.live_at(device, study.peak)),
         growth: holders(stacks, study.history.growth(device, 0, events)),
     }
@@ -215,12 +223,26 @@ fn trace<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Trace<'s> {
 
 fn holders(stacks: &Stacks, list: Vec<ByStack>) -> Vec<Holder<'_>> {
     let list = list.into_iter().take(MAX_STACKS);
+    let mut fits = fitting(stacks);
+    let list = list.take_while(|by| fits(by.stack));
     list.map(|by| Holder {
         bytes: by.amount.bytes,
         blocks: by.amount.blocks,
         frames: frames(stacks, by.stack),
     })
     .collect()
+}
+
+/// Returns a function that tells whether the next stack still fits into a list.
+fn fitting(stacks: &Stacks) -> impl FnMut(StackId) -> bool {
+    let mut bytes = 0;
+    move |stack| {
+        let frames = stacks.frames(stack);
+        // Including field names and indentation.
+        let lengths = frames.map(|frame| frame.file.len() + frame.function.len() + 100);
+        bytes += lengths.sum::<usize>();
+        bytes <= MAX_STACK_BYTES
+    }
 }
 
 fn frames(stacks: &Stacks, stack: u32) -> Vec<Frame<'_>> {

@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::record::{NoRecord, Record};
 use super::state::State;
 use super::uid::{NoUid, Uid};
+use crate::model::bounded_json;
 use crate::model::incident::Incident;
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::model::text::{harmless_json, quoted, visible};
@@ -24,6 +25,8 @@ const MAX_RECORDS: usize = 200;
 const MAX_BYTES: u64 = 64 << 20;
 /// No file that was written here is larger.
 const MAX_FILE: u64 = 4 << 20;
+/// Memory that the lists of one file may take while it is read.
+const MAX_MEMORY: usize = 24 << 20;
 /// Entries of the directory that are looked at, whatever somebody put there.
 const MAX_ENTRIES: usize = 10_000;
 /// How long another writer is waited for; a write takes milliseconds.
@@ -225,15 +228,18 @@ impl Store {
             _ => unreadable(error.to_string()),
         })?;
         // Whoever can write to the folder chooses the text; screens and exports show it.
-        let bytes = harmless_json(&bytes);
-        let read = serde_json::from_slice(&bytes).map_err(NoRecord::from);
-        let mut record = read.and_then(Record::read).map_err(|why| match why {
-            NoRecord::Newer(schema) => StoreError::Newer {
-                path: path.clone(),
-                schema,
-            },
-            NoRecord::Damaged(_) => unreadable(why.to_string()),
-        })?;
+        let bytes =
+            harmless_json(&bytes, MAX_MEMORY).ok_or_else(|| unreadable("too large".to_owned()))?;
+        let read = bounded_json::read(&bytes, MAX_MEMORY).map_err(NoRecord::from);
+        let mut record =
+            read.and_then(|(record, _)| Record::read(record))
+                .map_err(|why| match why {
+                    NoRecord::Newer(schema) => StoreError::Newer {
+                        path: path.clone(),
+                        schema,
+                    },
+                    NoRecord::Damaged(_) => unreadable(why.to_string()),
+                })?;
         // The name is what it is found by, whatever it says itself.
         record.incident.uid = Some(uid.to_string());
         Ok(record)

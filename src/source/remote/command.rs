@@ -362,6 +362,7 @@ impl Far {
         let mut incoming = Incoming::new(from).ok()?;
         let mut is_up = false;
         loop {
+            self.feed.wait_for_room();
             let said = match incoming.next() {
                 Ok(said) => said?,
                 Err(error) => return Some(error.to_string()),

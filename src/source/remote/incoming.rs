@@ -1,5 +1,6 @@
 //! What comes from the far side, as updates: unpacked, bounded, harmless.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 
@@ -68,8 +69,13 @@ impl<R: BufRead> Incoming<R> {
                     Err(Broken::TooLong)
                 };
             }
-            let text = harmless_json(&line);
-            match serde_json::from_slice::<WireLine>(&text).map(said) {
+            // Escaping makes a line longer. Only one copy stays in memory.
+            let text = match harmless_json(&line, MAX_LINE as usize) {
+                None => return Err(Broken::TooLong),
+                Some(Cow::Owned(text)) => text,
+                Some(Cow::Borrowed(_)) => line,
+            };
+            match WireLine::read(&text).map(said) {
                 Ok(Some(Said::Update(Update::Hello(hello)))) => {
                     if let Some(needs) = hello.requires.first() {
                         return Err(Broken::Needs(needs.chars().take(60).collect()));

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use super::contents::Contents;
 use super::lines::{Broken, Lines};
 use super::walk;
+use crate::model::bounded_json;
+use crate::model::frame::Frame;
 use crate::model::host::Hello;
 use crate::model::units::{Mono, UnixMillis};
 use crate::source::layout::{
@@ -16,6 +18,11 @@ use crate::source::layout::{
     Minute, NOTE_MAGIC, Note, SKIPPABLE_HEADER,
 };
 use crate::source::wire::WireLine;
+
+/// Memory that the lists of one note may take. Notes are read one after the other.
+const MAX_NOTE_MEMORY: usize = 16 << 20;
+/// Memory for the table of minutes: more than half a year.
+const MAX_INDEX_MEMORY: usize = 32 << 20;
 
 /// Why a file cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +99,7 @@ impl Recording {
     fn first_stamp(&self, minute: &Minute) -> Option<Stamp> {
         let mut lines = self.lines(minute).ok()?;
         loop {
-            let line = serde_json::from_slice::<WireLine<Stamp>>(lines.next().ok()??).ok();
+            let line = WireLine::<Stamp>::read(lines.next().ok()??).ok();
             let stamp = line
                 .filter(|line| line.from == 0)
                 .and_then(|line| line.frame);
@@ -160,7 +167,8 @@ impl Recording {
             .read_to_end(&mut text)
             .ok()?;
         *room -= text.len() as u64;
-        serde_json::from_slice(&text).ok()
+        let note = bounded_json::read(&text, MAX_NOTE_MEMORY);
+        note.ok().map(|(note, _)| note)
     }
 }
 
@@ -181,7 +189,7 @@ fn read_hello(contents: &Contents) -> io::Result<Option<(Hello, u64)>> {
         return Ok(None);
     };
     let line = contents.piece(SKIPPABLE_HEADER, length)?;
-    let hello = serde_json::from_slice::<WireLine>(&line)
+    let hello = WireLine::<Frame>::read(&line)
         .ok()
         .and_then(|line| line.hello);
     Ok(hello.map(|hello| (hello, SKIPPABLE_HEADER + length)))
@@ -203,7 +211,8 @@ fn read_index(contents: &Contents) -> io::Result<Option<Vec<Minute>>> {
     let at = length - whole;
     let frame = contents.piece(at, whole - INDEX_FOOTER)?;
     let index = payload_of(&frame, INDEX_MAGIC)
-        .and_then(|line| serde_json::from_slice::<Index>(line).ok())
+        .and_then(|line| bounded_json::read::<Index>(line, MAX_INDEX_MEMORY).ok())
+        .map(|(index, _)| index)
         .filter(|index| index.offset == at && are_in_order(&index.minutes, at));
     Ok(index.map(|index| index.minutes))
 }

@@ -112,7 +112,7 @@ fn earlier(recording: &Recording, wanted: (ProcessKey, u32), minute: usize) -> O
             let mut newest = None;
             // Behind damage nothing can be read.
             while let Ok(Some(line)) = lines.next() {
-                let line = serde_json::from_slice::<WireLine<IgnoredAny>>(line);
+                let line = WireLine::<IgnoredAny>::read(line);
                 let of_it = line
                     .ok()
                     .filter(|line| line.from == 0)

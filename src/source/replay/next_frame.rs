@@ -21,7 +21,7 @@ pub struct FramePosition {
 }
 
 pub enum Ahead {
-    /// Not looked yet, or looked to the end of a minute without finding a frame.
+    /// Not looked yet, or looked to the end of a minute, or over many events, without finding a frame.
     Unread,
     Frame(FramePosition, Arc<Frame>),
     End,
@@ -29,6 +29,8 @@ pub enum Ahead {
 
 /// More events between two frames are passed on without waiting for the second.
 const MANY_EVENTS: usize = 1_000;
+/// Reading pauses at this many events until they are passed on. No recorder writes as many between two frames.
+const MAX_EVENTS: usize = 4_096;
 
 pub struct Reader {
     pub recording: Recording,
@@ -114,7 +116,7 @@ impl Reader {
         }
     }
 
-    /// Finds out what is ahead, reading no further than to the end of the current minute.
+    /// Finds out what is ahead, reading no further than to the end of the current minute, nor over too many events.
     pub fn look(&mut self) {
         if !matches!(self.ahead, Ahead::Unread) {
             return;
@@ -124,6 +126,7 @@ impl Reader {
                 self.ahead = Ahead::Frame(self.place, Arc::new(frame));
                 self.place.frame += 1;
             }
+            Ok(None) if self.lines.is_some() => {}
             Ok(None) => self.leave_minute(),
             Err(Broken) => {
                 // The last minute of a recording that was never finished ends like this.
@@ -144,7 +147,7 @@ impl Reader {
             None => self.recording.lines(minute)?,
         };
         while let Some(line) = lines.next()? {
-            let Ok(line) = serde_json::from_slice::<WireLine>(line) else {
+            let Ok(line) = WireLine::<Frame>::read(line) else {
                 self.tell_damage();
                 continue;
             };
@@ -163,6 +166,10 @@ impl Reader {
             if line.frame.is_some() {
                 self.lines = Some(lines);
                 return Ok(line.frame);
+            }
+            if self.events.len() >= MAX_EVENTS {
+                self.lines = Some(lines);
+                return Ok(None);
             }
         }
         Ok(None)

@@ -206,6 +206,7 @@ impl Player {
     /// Also the newest map, which like them lies before the frame ahead.
     pub fn feed_events(&mut self) {
         for event in self.reader.take_events() {
+            self.feed.wait_for_room();
             self.feed.push(event);
         }
         self.feed_map();

@@ -23,9 +23,10 @@ use crate::source::layout::{
 const MAX_BLOCK_BYTES: u64 = 128 << 10;
 /// The plain line of a note is far shorter.
 const MAX_NOTE_LINE: usize = 1 << 10;
-/// Minutes without a note are decompressed to learn their times: a crash leaves one, damage a few. Beyond so many
-/// bytes they are left out, so that a file made to be slow cannot be.
-const MAX_MEASURED: u64 = 512 << 20;
+/// Minutes without a note are decompressed to learn their times: a crash leaves one, damage a few. The limit is
+/// a number of bytes, plus a number for each byte of the file; minutes beyond it are left out, so that a hostile file is not slow.
+const MIN_MEASURED: u64 = 128 << 20;
+const MEASURED_PER_BYTE: u64 = 40;
 
 /// The minutes from `at` to the end.
 pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
@@ -35,7 +36,8 @@ pub fn minutes(contents: &Arc<Contents>, at: u64) -> io::Result<Vec<Minute>> {
         found: Vec::new(),
     };
     walk.all(at)?;
-    Ok(measure(contents, walk.found))
+    let max_bytes = MIN_MEASURED.saturating_add(walk.length.saturating_mul(MEASURED_PER_BYTE));
+    Ok(measure(contents, walk.found, max_bytes))
 }
 
 struct Walk<'a> {
@@ -205,8 +207,7 @@ fn header_rest(descriptor: u8) -> u64 {
 }
 
 /// Finds out what the minutes without a note cover, and drops those that hold no frame.
-fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>) -> Vec<Minute> {
-    let mut budget = MAX_MEASURED;
+fn measure(contents: &Arc<Contents>, mut minutes: Vec<Minute>, mut budget: u64) -> Vec<Minute> {
     for minute in minutes.iter_mut().filter(|m| m.note == 0) {
         let end = minute.offset + minute.bytes;
         if let Ok(lines) = Lines::new(contents, minute.offset, end) {

@@ -112,7 +112,7 @@ fn percent(share: &Percent) -> String {
 }
 
 fn watts(power: &MilliWatts) -> String {
-    format!("{}", (power.0 + 500) / 1_000)
+    format!("{}", power.0.saturating_add(500) / 1_000)
 }
 
 fn megahertz(clock: &MegaHertz) -> String {
@@ -500,4 +500,15 @@ fn legend(x: u16, width: u16, y: u16, pooled: bool, buffer: &mut Buffer, theme: 
         pieces.push((" ", theme.style(Role::Dim)));
     }
     crate::tui::widgets::cells::put_all(buffer, x, y, x + width, &pieces);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_power_up_to_the_largest_reading() {
+        assert_eq!(watts(&MilliWatts(131_500)), "132");
+        assert_eq!(watts(&MilliWatts(u32::MAX)), "4294967");
+    }
 }

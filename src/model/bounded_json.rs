@@ -1,0 +1,416 @@
+//! JSON from outside, read within a limit on memory.
+//!
+//! A list of `{}` takes three bytes an element as text and two kilobytes an element as [`Gpu`](super::gpu::Gpu)s, so the length
+//! of a text says little about what reading it takes. [`read`] puts itself between `serde_json` and the model: every element of a
+//! list and every entry of a map is charged with the size of its Rust type before it is made, and the text is refused once
+//! the charges exceed the limit. No field has to be annotated, so none can be forgotten.
+//!
+//! Strings are not charged: they are never longer than the text. Deep nesting is limited by `serde_json` itself (128 levels).
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
+};
+
+/// What is left of the limit while a text is read.
+#[derive(Debug)]
+struct Budget {
+    left: Cell<usize>,
+    is_exceeded: Cell<bool>,
+    max_bytes: usize,
+}
+
+impl Budget {
+    fn charge<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        match self.left.get().checked_sub(bytes) {
+            Some(left) if !self.is_exceeded.get() => {
+                self.left.set(left);
+                Ok(())
+            }
+            _ => {
+                self.is_exceeded.set(true);
+                Err(self.refusal())
+            }
+        }
+    }
+
+    fn refusal<E: Error>(&self) -> E {
+        E::custom(format_args!(
+            "its lists would take more than {} MiB of memory",
+            self.max_bytes >> 20
+        ))
+    }
+}
+
+/// Reads one value, whose lists and maps may take `max_bytes`; returns it with what they took.
+pub fn read<'de, T: Deserialize<'de>>(
+    json: &'de [u8],
+    max_bytes: usize,
+) -> serde_json::Result<(T, usize)> {
+    let budget = Budget {
+        left: Cell::new(max_bytes),
+        is_exceeded: Cell::new(false),
+        max_bytes,
+    };
+    let mut json = serde_json::Deserializer::from_slice(json);
+    let value = T::deserialize(Metered {
+        inner: &mut json,
+        budget: &budget,
+        charges_entries: true,
+    })?;
+    json.end()?;
+    // A `Reading` turns the error of a list inside it into an absence.
+    if budget.is_exceeded.get() {
+        return Err(budget.refusal());
+    }
+    Ok((value, max_bytes - budget.left.get()))
+}
+
+/// Reads a list of at most `MAX` elements; for a field's `deserialize_with`.
+pub fn list<'de, T, D, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct List<T, const MAX: usize>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for List<T, MAX> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {MAX} elements")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(element) = seq.next_element()? {
+                if list.len() == MAX {
+                    return Err(A::Error::invalid_length(MAX + 1, &self));
+                }
+                list.push(element);
+            }
+            Ok(list)
+        }
+    }
+
+    deserializer.deserialize_seq(List::<T, MAX>(PhantomData))
+}
+
+/// Any part of serde's machinery, with the budget it is charged to.
+struct Metered<'b, T> {
+    inner: T,
+    budget: &'b Budget,
+    /// False for the fields of a struct, which are charged as a part of it.
+    charges_entries: bool,
+}
+
+impl<'b, T> Metered<'b, T> {
+    fn wrap<U>(&self, inner: U) -> Metered<'b, U> {
+        Metered {
+            inner,
+            budget: self.budget,
+            charges_entries: self.charges_entries,
+        }
+    }
+}
+
+macro_rules! forward_deserialize {
+    ($($method:ident($($argument:ident: $type:ty),*) charges $charges:literal;)*) => {
+        $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, D::Error> {
+            let visitor = Metered {
+                inner: visitor,
+                budget: self.budget,
+                charges_entries: $charges,
+            };
+            self.inner.$method($($argument,)* visitor)
+        })*
+    };
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Metered<'_, D> {
+    type Error = D::Error;
+
+    forward_deserialize! {
+        deserialize_any() charges true;
+        deserialize_bool() charges true;
+        deserialize_i8() charges true;
+        deserialize_i16() charges true;
+        deserialize_i32() charges true;
+        deserialize_i64() charges true;
+        deserialize_i128() charges true;
+        deserialize_u8() charges true;
+        deserialize_u16() charges true;
+        deserialize_u32() charges true;
+        deserialize_u64() charges true;
+        deserialize_u128() charges true;
+        deserialize_f32() charges true;
+        deserialize_f64() charges true;
+        deserialize_char() charges true;
+        deserialize_str() charges true;
+        deserialize_string() charges true;
+        deserialize_bytes() charges true;
+        deserialize_byte_buf() charges true;
+        deserialize_option() charges true;
+        deserialize_unit() charges true;
+        deserialize_unit_struct(name: &'static str) charges true;
+        deserialize_newtype_struct(name: &'static str) charges true;
+        deserialize_seq() charges true;
+        deserialize_tuple(len: usize) charges true;
+        deserialize_tuple_struct(name: &'static str, len: usize) charges true;
+        deserialize_map() charges true;
+        deserialize_struct(name: &'static str, fields: &'static [&'static str]) charges false;
+        deserialize_enum(name: &'static str, variants: &'static [&'static str]) charges true;
+        deserialize_identifier() charges true;
+        deserialize_ignored_any() charges true;
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+macro_rules! forward_visit {
+    ($($method:ident: $type:ty;)*) => {
+        $(fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
+            self.inner.$method(value)
+        })*
+    };
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Metered<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.expecting(f)
+    }
+
+    forward_visit! {
+        visit_bool: bool;
+        visit_i8: i8;
+        visit_i16: i16;
+        visit_i32: i32;
+        visit_i64: i64;
+        visit_i128: i128;
+        visit_u8: u8;
+        visit_u16: u16;
+        visit_u32: u32;
+        visit_u64: u64;
+        visit_u128: u128;
+        visit_f32: f32;
+        visit_f64: f64;
+        visit_char: char;
+        visit_str: &str;
+        visit_borrowed_str: &'de str;
+        visit_string: String;
+        visit_bytes: &[u8];
+        visit_borrowed_bytes: &'de [u8];
+        visit_byte_buf: Vec<u8>;
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_none()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
+        let value = self.wrap(value);
+        self.inner.visit_some(value)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
+        let value = self.wrap(value);
+        self.inner.visit_newtype_struct(value)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
+        let seq = self.wrap(seq);
+        self.inner.visit_seq(seq)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        let map = self.wrap(map);
+        self.inner.visit_map(map)
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
+        let data = self.wrap(data);
+        self.inner.visit_enum(data)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Metered<'_, S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        let deserializer = self.wrap(deserializer);
+        self.inner.deserialize(deserializer)
+    }
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Metered<'_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        let seed = self.wrap(seed);
+        let element = self.inner.next_element_seed(seed)?;
+        if element.is_some() {
+            self.budget.charge(size_of::<S::Value>())?;
+        }
+        Ok(element)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Metered<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        let seed = self.wrap(seed);
+        let key = self.inner.next_key_seed(seed)?;
+        if key.is_some() && self.charges_entries {
+            self.budget.charge(size_of::<S::Value>())?;
+        }
+        Ok(key)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        if self.charges_entries {
+            self.budget.charge(size_of::<S::Value>())?;
+        }
+        let seed = self.wrap(seed);
+        self.inner.next_value_seed(seed)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+impl<'b, 'de, A: EnumAccess<'de>> EnumAccess<'de> for Metered<'b, A> {
+    type Error = A::Error;
+    type Variant = Metered<'b, A::Variant>;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<(S::Value, Self::Variant), A::Error> {
+        let seed = self.wrap(seed);
+        let (budget, charges_entries) = (self.budget, self.charges_entries);
+        let (value, inner) = self.inner.variant_seed(seed)?;
+        let variant = Metered {
+            inner,
+            budget,
+            charges_entries,
+        };
+        Ok((value, variant))
+    }
+}
+
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Metered<'_, A> {
+    type Error = A::Error;
+
+    fn unit_variant(self) -> Result<(), A::Error> {
+        self.inner.unit_variant()
+    }
+
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
+        let seed = self.wrap(seed);
+        self.inner.newtype_variant_seed(seed)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
+        let visitor = self.wrap(visitor);
+        self.inner.tuple_variant(len, visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, A::Error> {
+        let visitor = self.wrap(visitor);
+        self.inner.struct_variant(fields, visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::model::frame::Frame;
+
+    const MIB: usize = 1 << 20;
+
+    fn refused<T: for<'de> Deserialize<'de>>(json: &str) -> bool {
+        match read::<T>(json.as_bytes(), MIB) {
+            Ok(_) => false,
+            Err(error) => error.to_string().contains("more than 1 MiB of memory"),
+        }
+    }
+
+    #[test]
+    fn refuses_lists_maps_and_trees_that_grow_beyond_the_limit() {
+        let many = |element: &str| [element; 100_000].join(",");
+        let processes = format!(r#"{{"processes":{{"list":[{}]}}}}"#, many("{}"));
+        assert!(refused::<Frame>(&processes));
+        // An element inside a reading, whose own errors become an absence.
+        let throttle = many(r#""idle""#);
+        let text = format!(r#"{{"gpus":[{{"processes":[{}]}}]}}"#, many("{}"));
+        assert!(refused::<Frame>(&text));
+        assert!(!refused::<Frame>(&format!(
+            r#"{{"gpus":[{{"throttle":[{throttle}]}}]}}"#
+        )));
+        assert!(refused::<Vec<String>>(&format!("[{}]", many(r#""""#))));
+        assert!(refused::<serde_json::Value>(&format!("[{}]", many("[]"))));
+        let entries: Vec<String> = (0..100_000).map(|n| format!(r#""{n}":0"#)).collect();
+        let entries = entries.join(",");
+        assert!(refused::<HashMap<String, u64>>(&format!("{{{entries}}}")));
+        // What is passed over takes nothing.
+        assert!(!refused::<Frame>(&format!(
+            r#"{{"later":[{}]}}"#,
+            many("{}")
+        )));
+        assert!(!refused::<Box<RawValue>>(&format!("[{}]", many("{}"))));
+    }
+
+    #[test]
+    fn refuses_more_gpus_than_a_host_has() {
+        let text = format!(r#"{{"gpus":[{}]}}"#, ["{}"; 257].join(","));
+        let error = read::<Frame>(text.as_bytes(), 64 * MIB).expect_err("an error");
+        let says = "invalid length 257, expected a list of at most 256 elements";
+        assert!(error.to_string().starts_with(says), "{error}");
+        let text = format!(r#"{{"gpus":[{}]}}"#, ["{}"; 256].join(","));
+        assert!(read::<Frame>(text.as_bytes(), 64 * MIB).is_ok());
+    }
+
+    #[test]
+    fn reads_what_serde_json_reads() {
+        let text = r#"{"seq":7,"gpus":[{"index":1,"sm":{"missing":"denied"},"throttle":["idle"],
+            "processes":[{"pid":418,"vram":5}],"memory":{"total":8}}],"host":{"load":[0.5]}}"#;
+        let (frame, bytes) = read::<Frame>(text.as_bytes(), MIB).expect("a frame");
+        assert_eq!(frame, serde_json::from_str(text).expect("a frame"));
+        assert!(bytes > 1_000, "{bytes}");
+        let (numbers, _) = read::<HashMap<u32, bool>>(br#"{"12":true}"#, MIB).expect("a map");
+        assert!(numbers[&12]);
+        assert!(read::<Frame>(b"{} {}", MIB).is_err());
+    }
+}

@@ -1,0 +1,685 @@
+//! Budgets for any input of N bytes: at most 64 MiB + 20 N of memory, and at most 1 s + N / (5 MB/s).
+//!
+//! N is the size of the file or the number of bytes received; for compressed data it is the compressed size. Memory is `RssAnon`,
+//! because the code of a debug build alone is as large as the budget. Times are multiplied by [`SLOWNESS`].
+#![allow(clippy::print_stdout)]
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gputop::collect::memory::dump::Dump;
+use gputop::tui::filter::Filter;
+use zstd::stream::Encoder;
+use zstd::stream::raw::CParameter;
+
+use crate::fake_machine::{Guarded, dashboard, gputop};
+use crate::fake_nvml::FakeNvml;
+use crate::incidents::User;
+use crate::recording::minute_of;
+use crate::terminal::{Launch, Terminal};
+
+const MIB: u64 = 1 << 20;
+/// Factor for a debug build, and for a busy machine.
+const SLOWNESS: u32 = if cfg!(debug_assertions) { 20 } else { 3 };
+
+fn max_memory(size: usize) -> u64 {
+    64 * MIB + 20 * size as u64
+}
+
+fn max_time(size: usize) -> Duration {
+    (Duration::from_secs(1) + Duration::from_secs_f64(size as f64 / 5e6)) * SLOWNESS
+}
+
+/// Samples the memory of a process every millisecond and keeps the maximum.
+struct Watched {
+    peak: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+    start: Instant,
+}
+
+impl Watched {
+    fn start(pid: u32) -> Self {
+        let watched = Self {
+            peak: Arc::default(),
+            is_over: Arc::default(),
+            start: Instant::now(),
+        };
+        let (peak, is_over) = (Arc::clone(&watched.peak), Arc::clone(&watched.is_over));
+        thread::spawn(move || {
+            while let Some(bytes) = anonymous(pid)
+                && !is_over.load(Ordering::Relaxed)
+            {
+                peak.fetch_max(bytes, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        watched
+    }
+
+    #[track_caller]
+    fn assert_within(&self, name: &str, size: usize) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let (peak, took) = (self.peak.load(Ordering::Relaxed), self.start.elapsed());
+        println!(
+            "{name}: {size} bytes took {} MiB and {took:.1?}",
+            peak / MIB
+        );
+        assert!(peak > 0, "{name}: nothing was measured");
+        assert!(
+            peak <= max_memory(size),
+            "{name}: {size} bytes took {} MiB",
+            peak / MIB
+        );
+        assert!(
+            took <= max_time(size),
+            "{name}: {size} bytes took {took:.1?}"
+        );
+    }
+}
+
+/// Returns the anonymous memory of a process, or `None` once it has exited.
+fn anonymous(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Runs a subcommand to its end and returns its standard error.
+#[track_caller]
+fn assert_command(name: &str, size: usize, command: &mut Command) -> String {
+    let said = tempfile::NamedTempFile::new().unwrap();
+    command.stdout(Stdio::null()).stderr(said.reopen().unwrap());
+    let mut child = Guarded(command.spawn().unwrap());
+    let watched = Watched::start(child.0.id());
+    let status = child.0.wait().unwrap();
+    watched.assert_within(name, size);
+    let said = fs::read_to_string(said.path()).unwrap();
+    // Not ended by a signal, and no panic.
+    assert!(
+        status.code().is_some_and(|code| code <= 2),
+        "{name}: {status}: {said}"
+    );
+    said
+}
+
+fn repeated(piece: &str, count: usize) -> String {
+    let mut text = piece.repeat(count);
+    text.truncate(text.len().saturating_sub(1));
+    text
+}
+
+/// Stream lines that are small when compressed, each with a name.
+fn hostile_lines() -> Vec<(&'static str, String)> {
+    let frame = |inside: &str| format!("{{\"frame\":{{\"seq\":2,\"mono\":2,{inside}}}}}\n");
+    let gpus = |count: usize| {
+        let gpu =
+            |n| format!("{{\"index\":{n},\"uuid\":\"GPU-{n}\",\"sm\":50,\"power\":4294967295}},");
+        repeated(&(0..count).map(gpu).collect::<String>(), 1)
+    };
+    let process = |n| format!("{{\"key\":{{\"pid\":{n},\"start\":1}},\"command\":\"a\"}},");
+    let processes: String = (1..5_000).map(process).collect();
+    let many = 5_000_000;
+    vec![
+        (
+            "GPUs",
+            frame(&format!("\"gpus\":[{}]", repeated("{},", many))),
+        ),
+        (
+            "processes",
+            frame(&format!(
+                "\"processes\":{{\"list\":[{}]}}",
+                repeated("{},", many)
+            )),
+        ),
+        (
+            "pools",
+            frame(&format!(
+                "\"pools\":{{\"list\":[{}]}}",
+                repeated("{},", many)
+            )),
+        ),
+        (
+            "processes of a GPU",
+            frame(&format!(
+                "\"gpus\":[{{\"processes\":[{}]}}]",
+                repeated("{},", many)
+            )),
+        ),
+        (
+            "an unknown shape in a reading",
+            frame(&format!(
+                "\"gpus\":[{{\"sm\":{{\"hint\":[{}]}}}}]",
+                repeated("[],", many)
+            )),
+        ),
+        (
+            "blocks of a map",
+            format!(
+                "{{\"map\":{{\"segments\":[{{\"blocks\":[{}]}}]}}}}\n",
+                repeated("{},", many)
+            ),
+        ),
+        (
+            "threads of a stack",
+            format!(
+                "{{\"stack\":{{\"threads\":[{}]}}}}\n",
+                repeated("{},", many)
+            ),
+        ),
+        (
+            "deep nesting",
+            format!("{{\"later\":{}\n", "[".repeat(3 * many)),
+        ),
+        (
+            "deep nesting of objects",
+            frame(&format!("\"gpus\":{}", "[{\"mig\":".repeat(many / 3))),
+        ),
+        (
+            "a name of 15 MB",
+            frame(&format!(
+                "\"gpus\":[{{\"name\":\"{}\"}}]",
+                "x".repeat(15_000_000)
+            )),
+        ),
+        (
+            "a name that is written out",
+            frame(&format!(
+                "\"gpus\":[{{\"name\":\"{}\"}}]",
+                "\u{ad}".repeat(3_000_000)
+            )),
+        ),
+        ("a line of 100 MB", format!("{}\n", " ".repeat(100_000_000))),
+        (
+            "many GPUs in many frames",
+            frame(&format!("\"gpus\":[{}]", gpus(250))).repeat(300),
+        ),
+        (
+            "many processes in many frames",
+            frame(&format!(
+                "\"processes\":{{\"list\":[{}]}}",
+                repeated(&processes, 1)
+            ))
+            .repeat(30),
+        ),
+        ("events", "{\"event\":{}}\n".repeat(5_000)),
+    ]
+}
+
+/// A frame that shows that everything before it was read.
+fn last_frame(mono: u64) -> String {
+    format!(
+        "{{\"frame\":{{\"seq\":9,\"mono\":{mono},\"time\":1,\"interval\":1000,\"gpus\":[{{\"index\":77,\"name\":\"LAST\",\
+         \"health\":{{\"state\":\"answering\"}},\"memory\":{{\"total\":1,\"used\":1,\"free\":0}}}}]}}}}\n"
+    )
+}
+
+/// Waits until the last frame is shown, and leaves by a key.
+#[track_caller]
+fn assert_dashboard(name: &str, size: usize, terminal: &Terminal) {
+    let watched = Watched::start(terminal.pid());
+    terminal.wait_for(
+        |screen| screen.contents().contains("LAST"),
+        &format!("the last frame after {name}"),
+    );
+    watched.assert_within(name, size);
+    terminal.send("q");
+    assert_eq!(terminal.wait_exit().exit_code(), 0, "{name}");
+    terminal.assert_restored();
+}
+
+#[test]
+fn recordings_stay_within_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.gpt.zst");
+    for (name, lines) in hostile_lines() {
+        let first = "{\"frame\":{\"seq\":1,\"mono\":1}}\n";
+        let bytes = minute_of(&format!("{first}{lines}{}", last_frame(3)));
+        // What follows a line that is too long is not read, and said to be missing.
+        let file = [bytes, minute_of(&last_frame(4)).split_off(hello_bytes())].concat();
+        fs::write(&path, &file).unwrap();
+        let terminal = Launch::gputop()
+            .args(["replay", "--speed", "64"])
+            .args([&path])
+            .size(40, 160)
+            .start();
+        assert_dashboard(&format!("recording, {name}"), file.len(), &terminal);
+    }
+}
+
+/// Where the minutes of [`minute_of`] begin.
+fn hello_bytes() -> usize {
+    let bytes = minute_of("");
+    8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize
+}
+
+#[test]
+fn recordings_whose_lengths_lie_stay_within_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.gpt.zst");
+    let whole = minute_of(&last_frame(1));
+    let skippable = |magic: u32, length: u32, payload: &[u8]| {
+        [&magic.to_le_bytes()[..], &length.to_le_bytes(), payload].concat()
+    };
+    let minute = "{\"offset\":18446744073709551615,\"bytes\":18446744073709551615,\"frames\":1},";
+    let index = format!(
+        "{{\"offset\":0,\"minutes\":[{}]}}",
+        repeated(minute, 100_000)
+    );
+    let footer = |length: u32| [&length.to_le_bytes()[..], b"gputopIX"].concat();
+    let note = zstd::bulk::compress(
+        format!("{{\"events\":[{}]}}", repeated("{},", 2_500_000)).as_bytes(),
+        3,
+    )
+    .unwrap();
+    let note = [b"{\"frames\":1}\n".to_vec(), note].concat();
+    let files = [
+        ("a hello of 4 GiB", skippable(0x184D_2A50, u32::MAX, b"{}")),
+        (
+            "a note of 4 GiB",
+            [whole.clone(), skippable(0x184D_2A51, u32::MAX, b"{}\n")].concat(),
+        ),
+        (
+            "an index of 64 MiB",
+            [
+                whole.clone(),
+                skippable(0x184D_2A5E, 64 << 20, index.as_bytes()),
+                footer(64 << 20),
+            ]
+            .concat(),
+        ),
+        (
+            "an index of lies",
+            [
+                whole.clone(),
+                skippable(0x184D_2A5E, index.len() as u32 + 12, index.as_bytes()),
+                footer(index.len() as u32 + 20),
+            ]
+            .concat(),
+        ),
+        (
+            "a note of millions of events",
+            [
+                whole.clone(),
+                skippable(0x184D_2A51, note.len() as u32, &note),
+                whole[hello_bytes()..].to_vec(),
+            ]
+            .concat(),
+        ),
+        ("10,000 notes that lie about their minutes", {
+            let note = skippable(0x184D_2A51, 13, b"{\"frames\":9}\n");
+            [
+                whole.clone(),
+                [&whole[hello_bytes()..], &note].concat().repeat(10_000),
+            ]
+            .concat()
+        }),
+    ];
+    for (name, file) in files {
+        fs::write(&path, &file).unwrap();
+        let terminal = Launch::gputop()
+            .args(["replay"])
+            .args([&path])
+            .size(40, 160)
+            .start();
+        let watched = Watched::start(terminal.pid());
+        let is_refused =
+            |screen: &vt100::Screen| screen.contents().contains("not a gputop recording");
+        terminal.wait_for(
+            |screen| screen.contents().contains("LAST") || is_refused(screen),
+            name,
+        );
+        watched.assert_within(&format!("recording, {name}"), file.len());
+        if !is_refused(&terminal.screen()) {
+            terminal.send("q");
+        }
+        terminal.wait_exit();
+        terminal.assert_restored();
+    }
+}
+
+#[test]
+fn wire_lines_stay_within_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent");
+    let fake = FakeNvml::new("[[gpu]]\n");
+    let hello = "{\"hello\":{\"host\":\"far\",\"boot_id\":\"1\"}}\n";
+    for (name, lines) in hostile_lines() {
+        let text = format!("{hello}{lines}{}", last_frame(3));
+        let mut encoder = Encoder::new(Vec::new(), 3).unwrap();
+        // As large a window as a reader takes.
+        encoder.set_parameter(CParameter::WindowLog(18)).unwrap();
+        encoder.write_all(text.as_bytes()).unwrap();
+        let packed = encoder.finish().unwrap();
+        let greeting = b"gputop-agent protocol=1 version=0.1.0\n".to_vec();
+        let sent = [greeting, packed].concat();
+        fs::write(&path, &sent).unwrap();
+        let terminal = dashboard(&fake)
+            .env("F", &path)
+            .args(["via:cat $F; exec sleep 1000"])
+            .size(40, 160)
+            .start();
+        let name = format!("wire, {name}");
+        if ["a line of 100 MB", "a name that is written out"]
+            .iter()
+            .any(|n| name.ends_with(n))
+        {
+            let watched = Watched::start(terminal.pid());
+            terminal.wait_text("a line is longer than 16 MiB");
+            watched.assert_within(&name, sent.len());
+        } else {
+            assert_dashboard(&name, sent.len(), &terminal);
+        }
+    }
+}
+
+/// Small pickles that once took much memory or time.
+fn hostile_pickles() -> Vec<(&'static str, Vec<u8>)> {
+    let text = |word: &str| [&[0x8c, word.len() as u8], word.as_bytes()].concat();
+    let header = || b"\x80\x04".to_vec();
+    let get = |n: u32| [b"j".to_vec(), n.to_le_bytes().to_vec()].concat();
+    // Blocks 1 and 3 of a segment's list, which no run joins, and then the list itself, kept as number 3.
+    let block = |more: &[u8]| [b"}(", &*text("state"), &*text("inactive"), more, b"u"].concat();
+    let many_segments = |blocks: usize, segments: usize| {
+        let mut body = header();
+        body.extend(b"](");
+        body.extend(block(b""));
+        body.extend(b"\x94");
+        body.extend(block(b""));
+        body.extend(b"\x94(e");
+        body.truncate(body.len() - 2);
+        // The list again and again: 1, 0, 1, 0.
+        body.extend(b"h\x00h\x01".repeat(blocks));
+        body.extend(b"e\x94](");
+        for _ in 0..segments {
+            body.extend(b"}(");
+            body.extend(text("total_size"));
+            body.extend(b"K\x01");
+            body.extend(text("blocks"));
+            body.extend(get(2));
+            body.extend(b"u");
+        }
+        body.extend(b"e.");
+        body
+    };
+    let history = {
+        // A dictionary of 100,000 keys, in a list that 100,000 blocks have as their history.
+        let mut body = [header(), b"]}(".to_vec()].concat();
+        for key in 0..100_000_u32 {
+            body.extend([&b"J"[..], &key.to_le_bytes(), b"N"].concat());
+        }
+        body.extend(b"ua\x940](");
+        for _ in 0..100_000 {
+            body.extend(block(&[&*text("history"), b"h\x00"].concat()));
+        }
+        body.extend(b"e.");
+        body
+    };
+    let lists = [
+        header(),
+        b"](".to_vec(),
+        b"]Na".repeat(1_000_000),
+        b"e.".to_vec(),
+    ]
+    .concat();
+    let dicts = [
+        header(),
+        b"](".to_vec(),
+        b"}NNsNNs".repeat(500_000),
+        b"e.".to_vec(),
+    ]
+    .concat();
+    let texts = {
+        let mut body = header();
+        for n in 0..500_000_u32 {
+            body.extend(b"\x8c\x04");
+            body.extend(n.to_le_bytes().map(|byte| byte & 0x7f));
+            body.extend(b"0");
+        }
+        body.extend(b"N.");
+        body
+    };
+    let frames = {
+        // One text of 500 letters in 200,000 frames, each a line of its own in one list.
+        let long = "n".repeat(250);
+        let mut body = [header(), text(&long), b"\x940](".to_vec()].concat();
+        for line in 0..200_000_u32 {
+            body.extend(
+                [
+                    b"}(",
+                    &*text("filename"),
+                    b"h\x00",
+                    &*text("name"),
+                    b"h\x00",
+                ]
+                .concat(),
+            );
+            body.extend([&*text("line"), b"J", &line.to_le_bytes(), b"u"].concat());
+        }
+        body.extend(b"e\x940](}(");
+        body.extend(text("state"));
+        body.extend(text("active_allocated"));
+        body.extend(text("frames"));
+        body.extend(b"h\x01ue.");
+        body
+    };
+    let segments = {
+        let mut body = [header(), b"](".to_vec()].concat();
+        body.extend([b"}(", &*text("total_size"), b"\x94K\x00u"].concat());
+        body.extend(b"}(h\x00K\x00u".repeat(400_000));
+        body.extend(b"e.");
+        body
+    };
+    let events = {
+        let mut body = [header(), b"}(".to_vec(), text("segments"), b"]".to_vec()].concat();
+        body.extend([text("device_traces"), b"](](".to_vec()].concat());
+        body.extend(
+            [
+                &b"}("[..],
+                &text("action"),
+                b"\x94",
+                &text("alloc"),
+                b"\x94u",
+            ]
+            .concat(),
+        );
+        body.extend(b"}(h\x00h\x01u".repeat(600_000));
+        body.extend(b"eeu.");
+        body
+    };
+    let waste = [header(), b"N0".repeat(50_000_000), b"N.".to_vec()].concat();
+    let pack = |bytes: &[u8]| zstd::bulk::compress(bytes, 3).unwrap();
+    vec![
+        ("runs of blocks", many_segments(30_000, 20_000)),
+        (
+            "runs of blocks, packed",
+            pack(&many_segments(300_000, 200_000)),
+        ),
+        ("dictionaries of a history", history),
+        ("lists", lists.clone()),
+        ("lists, packed", pack(&lists.repeat(1)[..])),
+        ("dictionaries, packed", pack(&dicts)),
+        ("dictionaries", dicts),
+        ("texts", texts.clone()),
+        ("texts, packed", pack(&texts)),
+        ("frames of one text", frames.clone()),
+        ("frames of one text, packed", pack(&frames)),
+        ("segments", segments.clone()),
+        ("segments, packed", pack(&segments)),
+        ("events", events.clone()),
+        ("events, packed", pack(&events)),
+        ("a text of 60 MiB, packed", {
+            let length = (60_u32 << 20).to_le_bytes();
+            pack(&[&header(), &b"X"[..], &length, &vec![b'x'; 60 << 20], b"."].concat())
+        }),
+        ("nothing, for long, packed", pack(&waste)),
+    ]
+}
+
+#[test]
+fn snapshots_stay_within_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.pickle");
+    for (name, file) in hostile_pickles() {
+        fs::write(&path, &file).unwrap();
+        let mut command = gputop(["snapshot", "--json"].map(OsString::from));
+        assert_command(&format!("snapshot, {name}"), file.len(), command.arg(&path));
+    }
+}
+
+#[test]
+fn logs_stay_within_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hostile.log");
+    let traceback = "Traceback (most recent call last):\n  File \"/a.py\", line 1, in f\n    x\n";
+    let oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB\n";
+    let logs = [
+        ("one line", "x".repeat(5_000_000).into_bytes()),
+        ("bytes that are no text", vec![0xff; 5_000_000]),
+        ("line ends", vec![b'\n'; 5_000_000]),
+        (
+            "tracebacks without an end",
+            traceback.repeat(50_000).into_bytes(),
+        ),
+        ("the same failure", oom.repeat(20_000).into_bytes()),
+        ("frames of one traceback", {
+            let frame = "  File \"/a.py\", line 1, in f\n    x\n";
+            format!(
+                "Traceback (most recent call last):\n{}",
+                frame.repeat(100_000)
+            )
+            .into_bytes()
+        }),
+        (
+            "blanks, packed",
+            zstd::bulk::compress(&vec![b' '; 60_000_000], 3).unwrap(),
+        ),
+    ];
+    for (name, log) in logs {
+        fs::write(&path, &log).unwrap();
+        let mut command = gputop(["explain"].map(OsString::from));
+        assert_command(&format!("log, {name}"), log.len(), command.arg(&path));
+    }
+}
+
+#[test]
+fn incident_records_stay_within_the_budget() {
+    let lists = |field: &str, element: &str| {
+        let count = 3_500_000 / element.len();
+        format!(
+            "{{\"schema\":1,\"{field}\":[{}]}}",
+            repeated(element, count)
+        )
+    };
+    let records = [
+        ("causes", lists("causes", "{},")),
+        ("an unknown field", lists("later", "[],")),
+        ("tracks", lists("history", "{},")),
+        ("incidents in incidents", "{\"secondary\":[".repeat(200_000)),
+        (
+            "a headline",
+            format!(
+                "{{\"schema\":1,\"headline\":\"{}\"}}",
+                "x".repeat(3_500_000)
+            ),
+        ),
+    ];
+    for (name, record) in records {
+        let user = User::new();
+        user.fail("true", &[]);
+        let file = user.files().remove(0);
+        let uid = file.file_stem().unwrap().to_owned();
+        fs::write(&file, &record).unwrap();
+        for more in [None, Some(["show".into(), uid])] {
+            let mut command = gputop(["incidents"]);
+            command.args(more.iter().flatten());
+            command.env("XDG_STATE_HOME", user.0.path());
+            assert_command(&format!("incident, {name}"), record.len(), &mut command);
+        }
+    }
+}
+
+#[test]
+fn settings_and_themes_stay_within_the_budget() {
+    let texts = [
+        ("open lists", format!("a = {}", "[".repeat(1_000_000))),
+        ("tables in tables", format!("a = {}", "{a=".repeat(300_000))),
+        ("a dotted key", format!("{}a = 1", "a.".repeat(500_000))),
+        ("a dotted table", format!("[{}a]", "a.".repeat(500_000))),
+        ("keys", (0..80_000).map(|n| format!("k{n} = 1\n")).collect()),
+        ("a text", format!("theme = \"{}\"", "x".repeat(1_000_000))),
+    ];
+    for (name, text) in texts {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("gputop");
+        fs::create_dir_all(folder.join("themes")).unwrap();
+        let check = || {
+            let mut command = gputop(["config", "check"]);
+            command.env("XDG_CONFIG_HOME", home.path());
+            command
+        };
+        fs::write(folder.join("config.toml"), &text).unwrap();
+        let said = assert_command(&format!("settings, {name}"), text.len(), &mut check());
+        assert!(said.len() < 2_000, "{said}");
+        fs::write(folder.join("config.toml"), "theme = \"mine\"\n").unwrap();
+        fs::write(folder.join("themes/mine.toml"), &text).unwrap();
+        let said = assert_command(&format!("theme, {name}"), text.len(), &mut check());
+        assert!(said.len() < 2_000, "{said}");
+    }
+}
+
+#[test]
+fn filters_stay_within_the_budget() {
+    for text in [
+        "x".repeat(1_000_000),
+        "a ".repeat(500_000),
+        "user:".repeat(200_000),
+        "!-".repeat(500_000),
+        "\"".repeat(1_000_000),
+        format!("gpu:{}", "1,".repeat(500_000)),
+        format!("vram>{}g", "9".repeat(1_000_000)),
+        format!("vrxm>{}", "9".repeat(1_000_000)),
+    ] {
+        let start = Instant::now();
+        let _ = Filter::parse(&text);
+        let name = &text[..20.min(text.len())];
+        assert!(start.elapsed() <= max_time(text.len()), "{name}");
+    }
+}
+
+#[test]
+fn allocator_dumps_stay_within_the_budget() {
+    let magic = "gputop-dump 1\n";
+    let ranges = format!(
+        "{magic}{{\"maps\":[],\"ranges\":[{}]}}\n",
+        repeated("[0,0],", 5_000_000)
+    );
+    let maps = format!(
+        "{magic}{{\"maps\":[{}],\"ranges\":[]}}\n",
+        repeated("{},", 5_000_000)
+    );
+    let zeros = format!(
+        "{magic}{{\"maps\":[],\"ranges\":[[0,250000000]]}}\n{}",
+        "\0".repeat(250_000_000)
+    );
+    for text in [ranges, maps, zeros] {
+        let file = zstd::bulk::compress(text.as_bytes(), 3).unwrap();
+        drop(text);
+        let start = Instant::now();
+        assert!(Dump::from_bytes(&file).is_err());
+        assert!(start.elapsed() <= max_time(file.len()));
+    }
+}
+
+#[test]
+fn what_is_measured_is_what_a_process_takes() {
+    let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let child = Guarded(child);
+    assert!(anonymous(child.0.id()).is_some_and(|bytes| bytes < 64 * MIB));
+}
