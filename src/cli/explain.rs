@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use color_eyre::Result;
 
 use super::{print, say};
-use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge};
+use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge, recovery};
 use crate::export::explanation;
 use crate::model::incident::Incident;
 
@@ -64,6 +64,11 @@ pub fn run(args: &Args) -> Result<u8> {
         incidents.extend(judge(catalogue, &job, &Measured::default()));
         logs.extend(job);
     }
+    let failures = recovery::take_failures();
+    for failure in &failures {
+        say(&format!("gputop: {failure}\n"));
+    }
+    unread += failures.len();
     fatal_first(&mut incidents);
     if args.json {
         print(&explanation::json(&incidents)?)?;

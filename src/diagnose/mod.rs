@@ -23,6 +23,7 @@ pub mod log;
 mod needle;
 mod own_process;
 mod quote;
+pub mod recovery;
 pub mod rerun;
 pub mod scan;
 pub mod signature;
