@@ -124,6 +124,12 @@ impl Bytes {
         Self(n * GIB)
     }
 
+    /// For serde, which passes a reference.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+    pub(super) const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     pub const fn mib(n: u64) -> Self {
         Self(n * MIB)
     }

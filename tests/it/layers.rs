@@ -54,7 +54,13 @@ const RULES: &[Rule] = &[
     // Which text of a log is worth sending at all is what signatures look for; diagnose knows no collector.
     Rule {
         place: "collect/logs",
-        may: &["collect", "model", "redact", "diagnose::scan"],
+        may: &[
+            "collect",
+            "model",
+            "redact",
+            "diagnose::scan",
+            "diagnose::recovery",
+        ],
     },
     // Where what is known of a host becomes what the probe's child is told.
     Rule {
