@@ -403,7 +403,7 @@ mod tests {
     fn a_line_that_cannot_be_read_costs_no_other_failure() {
         let catalogue = broken();
         let killed = "Out of memory: Killed process 418 (python)\n";
-        let bad = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n";
+        let bad = "NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.\n";
         let log = format!(
             "one\n{killed}two\n{bad}{bad}three\n{}{killed}",
             "line\n".repeat(600)
@@ -415,18 +415,28 @@ mod tests {
         assert_eq!(lines, [2, 607]);
         let failures = recovery::take_failures();
         assert_eq!(failures.len(), 1, "{failures:?}");
-        // A crash that cannot be judged costs no other either.
-        let unknown = Sighting {
-            card: 7,
-            first_line: 5_000,
-            ..found.sightings[0].clone()
+    }
+
+    #[test]
+    fn a_crash_that_cannot_be_judged_costs_no_other() {
+        let whole = Catalogue::embedded();
+        let log = format!(
+            "Out of memory: Killed process 418 (python)\n{}torch.OutOfMemoryError: CUDA out of memory. Tried to \
+             allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.06 GiB is free. Of the allocated \
+             memory 14.10 GiB is allocated by PyTorch, and 8.02 GiB is reserved by PyTorch but unallocated.\n",
+            "line\n".repeat(600)
+        );
+        let mut reader = LogReader::new(whole, "x");
+        reader.push(log.as_bytes());
+        // Without signatures there is nothing to read for the card that the figures speak for: a panic.
+        let catalogue = Catalogue {
+            cards: whole.cards.clone(),
+            signatures: Signatures::new(&[]),
+            tables: crate::diagnose::tables::Tables::default(),
         };
-        let log = LogFindings {
-            sightings: vec![found.sightings[0].clone(), unknown],
-            ..LogFindings::default()
-        };
-        let incidents = crate::diagnose::judge(&catalogue, &[log], &Default::default());
-        assert_eq!(incidents.len(), 1, "{incidents:?}");
+        let incidents = crate::diagnose::judge(&catalogue, &[reader.finish()], &Default::default());
+        let ids: Vec<&str> = incidents.iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(ids, ["host-oom-killer"]);
         assert_eq!(recovery::take_failures().len(), 1);
     }
 }

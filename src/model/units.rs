@@ -125,7 +125,6 @@ impl Bytes {
     }
 
     /// For serde, which passes a reference.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
     pub(super) const fn is_zero(&self) -> bool {
         self.0 == 0
     }
