@@ -622,9 +622,9 @@ proptest! {
                 prop_assert!(quote.text.get(label.start..label.end).is_some(), "{quote:?}");
             }
         }
-        gputop::export::explanation::markdown(&found, true);
+        let _ = gputop::export::explanation::markdown(&found, true);
         let style = gputop::export::explanation::Style { width: 60, colour: true };
-        gputop::export::explanation::text(&found, true, &style);
+        let _ = gputop::export::explanation::text(&found, true, &style);
     }
 }
 
