@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use color_eyre::Result;
 
 use super::{print, print_json, print_styled, say};
-use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge};
+use crate::diagnose::{Catalogue, LogFindings, evidence::Measured, fatal_first, judge, recovery};
 use crate::export::explanation;
 use crate::model::incident::Incident;
 use crate::model::text::visible;
@@ -71,6 +71,11 @@ pub fn run(args: &Args) -> Result<u8> {
         incidents.extend(judge(catalogue, &job, &Measured::default()));
         logs.extend(job);
     }
+    let failures = recovery::take_failures();
+    for failure in &failures {
+        say(&format!("gputop: {failure}\n"));
+    }
+    unread += failures.len();
     fatal_first(&mut incidents);
     // Only what is printed: a log may have gigabytes.
     if !args.raw {

@@ -13,9 +13,10 @@ use color_eyre::Result;
 
 use super::settings::{Settings, SharedArgs};
 use super::{say, say_styled};
+use crate::diagnose::recovery;
 use crate::export::explanation::{self, Style};
 use crate::incidents::{Record, save, within};
-use crate::run::{self, CommandLine, Explanation, Hook, Rank};
+use crate::run::{self, CommandLine, Explanation, Finished, Hook, Rank};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -38,7 +39,11 @@ pub struct Args {
 
 pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
     // What breaks on our side is for the log: the command's output stays its own.
-    std::panic::set_hook(Box::new(|panic| tracing::error!("gputop run: {panic}")));
+    std::panic::set_hook(Box::new(|panic| {
+        if !recovery::is_recovered(panic) {
+            tracing::error!("gputop run: {panic}");
+        }
+    }));
     let Some((program, rest)) = args.command.split_first() else {
         return Ok(2);
     };
@@ -62,7 +67,24 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         }
     };
     let code = finished.ended.code();
-    match run::explain(finished, rank.as_ref(), hook.as_ref()) {
+    report(|| explain(finished, rank.as_ref(), hook.as_ref(), shared));
+    for trace in hook.iter().flat_map(Hook::traces) {
+        say(&format!("gputop: allocation trace: {}\n", trace.display()));
+    }
+    Ok(code)
+}
+
+/// Runs `explain` so that not even a panic changes what the command exits with, and says what failed in it.
+fn report(explain: impl FnOnce()) {
+    recovery::recover(explain);
+    for failure in recovery::take_failures() {
+        say(&format!("gputop: {failure}\n"));
+    }
+}
+
+/// Prints the explanation of a command that failed, and stores the incident.
+fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, shared: &SharedArgs) {
+    match run::explain(finished, rank, hook) {
         Some(Explanation::Whole(incident, record)) => {
             let is_terminal = std::io::stderr().is_terminal();
             let style = Style {
@@ -79,10 +101,6 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         Some(Explanation::Line(line)) => say(&format!("gputop: {line}\n")),
         None => {}
     }
-    for trace in hook.iter().flat_map(Hook::traces) {
-        say(&format!("gputop: allocation trace: {}\n", trace.display()));
-    }
-    Ok(code)
 }
 
 /// How long the configuration may take to be read, and the hook to be laid out: a home that hangs takes for ever.
@@ -103,5 +121,17 @@ fn kept(record: Record, shared: &SharedArgs, is_enough: &Arc<AtomicBool>) -> Opt
             Some(fault.unwrap_or_else(|| format!("on_incident was not run: {error}")))
         }
         None => save(record, None, is_enough).fault,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_the_explanation_is_said_and_returns() {
+        report(|| panic!("injected"));
+        // It was said: nothing is left to say.
+        assert!(recovery::take_failures().is_empty());
     }
 }

@@ -1,16 +1,19 @@
 //! One log, read piece by piece: the sightings of signatures in it, and its Python exceptions.
 
+use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::catalogue::Catalogue;
 use super::fields::FieldMap;
+use super::recovery::recover;
 use super::scan::{Excerpt, Scanner};
-use super::signature::{Match, slice};
+use super::signature::Match;
 use super::text::{self, Flow, LogLine};
 use super::traceback::{self, Frame, Traceback};
 use super::{own_process, quote};
 use crate::model::incident::Quote;
-use crate::model::text::visible;
+use crate::model::text::{slice, visible};
 
 /// Sightings kept of one log; what repeats is counted, so only a log of thousands of different failures has more.
 const MAX_SIGHTINGS: usize = 2000;
@@ -114,6 +117,8 @@ pub struct LogReader<'a> {
     catalogue: &'a Catalogue,
     scanner: Scanner,
     findings: LogFindings,
+    /// The newest sighting of each [`repeat_key`].
+    newest: HashMap<String, usize>,
 }
 
 impl<'a> LogReader<'a> {
@@ -129,6 +134,7 @@ impl<'a> LogReader<'a> {
                 rank: rank_of(file),
                 ..LogFindings::default()
             },
+            newest: HashMap::new(),
         }
     }
 
@@ -148,7 +154,24 @@ impl<'a> LogReader<'a> {
         self.findings
     }
 
+    /// Reads an excerpt; after a panic its halves, so that a line costs the failures of no other line.
     fn read(&mut self, excerpt: &Excerpt) {
+        let (sightings, tracebacks) = (
+            self.findings.sightings.len(),
+            self.findings.tracebacks.len(),
+        );
+        if recover(|| self.read_whole(excerpt)).is_some() {
+            return;
+        }
+        self.findings.sightings.truncate(sightings);
+        self.findings.tracebacks.truncate(tracebacks);
+        self.newest.clear();
+        for half in excerpt.halves().iter().flatten() {
+            self.read(half);
+        }
+    }
+
+    fn read_whole(&mut self, excerpt: &Excerpt) {
         let lines = text::lines(&excerpt.bytes, excerpt.first_line);
         for flow in text::flows(&lines) {
             let matches = self
@@ -190,7 +213,8 @@ impl<'a> LogReader<'a> {
         let (Some(line), Some(end)) = (lines.get(first), lines.get(last)) else {
             return;
         };
-        if self.is_again(one, line, end) {
+        let key = repeat_key(one, &line.writer);
+        if self.is_again(&key, line, end) {
             return;
         }
         let mut found = one.found.clone();
@@ -205,6 +229,7 @@ impl<'a> LogReader<'a> {
             one.start.saturating_sub(CONTEXT),
             one.end + CONTEXT,
         );
+        self.newest.insert(key, self.findings.sightings.len());
         self.findings.sightings.push(Sighting {
             card: one.card,
             weak: one.weak,
@@ -227,16 +252,11 @@ impl<'a> LogReader<'a> {
     }
 
     /// Counts what was seen just before; `true` when nothing else is to be done.
-    fn is_again(&mut self, one: &Match, line: &LogLine, end: &LogLine) -> bool {
+    fn is_again(&mut self, key: &str, line: &LogLine, end: &LogLine) -> bool {
         let is_full = self.findings.sightings.len() >= MAX_SIGHTINGS;
-        let again = self.findings.sightings.iter_mut().rev().find(|s| {
-            s.card == one.card
-                && s.weak == one.weak
-                && s.writer == line.writer
-                && (is_full || line.number <= s.last_line + SAME_WITHIN)
-                && is_same(&s.found, &one.found)
-        });
-        match again {
+        let newest = self.newest.get(key);
+        let newest = newest.and_then(|&at| self.findings.sightings.get_mut(at));
+        match newest.filter(|s| is_full || line.number <= s.last_line + SAME_WITHIN) {
             Some(same) => {
                 same.count = same.count.saturating_add(1 + line.repeats);
                 same.last_line = same.last_line.max(end.last);
@@ -247,9 +267,9 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Whether two matches tell the same, threads and sizes aside.
-fn is_same(a: &FieldMap, b: &FieldMap) -> bool {
-    let telling = [
+/// Returns what two matches of one writer have in common when they tell the same, threads and sizes aside.
+fn repeat_key(one: &Match, writer: &str) -> String {
+    const TELLING: [&str; 9] = [
         "assertion",
         "kernel_file",
         "xid",
@@ -260,10 +280,16 @@ fn is_same(a: &FieldMap, b: &FieldMap) -> bool {
         "rank",
         "pci_bus",
     ];
+    let mut key = format!("{} {} {writer}", one.card, one.weak);
     // Each Xid line names the process that it is about.
-    let is_xid = a.contains_key("xid");
-    (!is_xid || a.get("pid") == b.get("pid"))
-        && telling.iter().all(|name| a.get(*name) == b.get(*name))
+    let pid = one.found.contains_key("xid").then_some("pid");
+    for name in TELLING.into_iter().chain(pid) {
+        key.push('\n');
+        if let Some(value) = one.found.get(name) {
+            let _ = write!(key, "{value}");
+        }
+    }
+    key
 }
 
 /// `(Worker_PP0 pid=4711)`: launchers name who wrote a line.
@@ -300,6 +326,8 @@ fn rank_of(file: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnose::recovery;
+    use crate::diagnose::signature::Signatures;
 
     #[test]
     fn an_excerpt_says_what_neighbours_share_once() {
@@ -355,5 +383,60 @@ mod tests {
         assert_eq!(rank_of("logs/worker-12.out"), Some(12));
         assert_eq!(rank_of("run/attempt_0/5/stderr.log"), Some(5));
         assert_eq!(rank_of("train.log"), None);
+    }
+
+    /// A catalogue that panics at the second of two failures: its card is missing.
+    fn broken() -> Catalogue {
+        let whole = Catalogue::embedded();
+        let known = |id: &str| whole.card(id).cloned().expect("a card");
+        let cards = [known("host-oom-killer"), known("xid-79-off-bus")];
+        let mut catalogue = Catalogue {
+            signatures: Signatures::new(&cards),
+            cards: cards.into(),
+            tables: crate::diagnose::tables::Tables::default(),
+        };
+        catalogue.cards.truncate(1);
+        catalogue
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_costs_no_other_failure() {
+        let catalogue = broken();
+        let killed = "Out of memory: Killed process 418 (python)\n";
+        let bad = "NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.\n";
+        let log = format!(
+            "one\n{killed}two\n{bad}{bad}three\n{}{killed}",
+            "line\n".repeat(600)
+        );
+        let mut reader = LogReader::new(&catalogue, "x");
+        reader.push(log.as_bytes());
+        let found = reader.finish();
+        let lines: Vec<u64> = found.sightings.iter().map(|s| s.first_line).collect();
+        assert_eq!(lines, [2, 607]);
+        let failures = recovery::take_failures();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+    }
+
+    #[test]
+    fn a_crash_that_cannot_be_judged_costs_no_other() {
+        let whole = Catalogue::embedded();
+        let log = format!(
+            "Out of memory: Killed process 418 (python)\n{}torch.OutOfMemoryError: CUDA out of memory. Tried to \
+             allocate 2.00 GiB. GPU 0 has a total capacity of 23.69 GiB of which 1.06 GiB is free. Of the allocated \
+             memory 14.10 GiB is allocated by PyTorch, and 8.02 GiB is reserved by PyTorch but unallocated.\n",
+            "line\n".repeat(600)
+        );
+        let mut reader = LogReader::new(whole, "x");
+        reader.push(log.as_bytes());
+        // Without signatures there is nothing to read for the card that the figures speak for: a panic.
+        let catalogue = Catalogue {
+            cards: whole.cards.clone(),
+            signatures: Signatures::new(&[]),
+            tables: crate::diagnose::tables::Tables::default(),
+        };
+        let incidents = crate::diagnose::judge(&catalogue, &[reader.finish()], &Default::default());
+        let ids: Vec<&str> = incidents.iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(ids, ["host-oom-killer"]);
+        assert_eq!(recovery::take_failures().len(), 1);
     }
 }

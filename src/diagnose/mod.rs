@@ -23,6 +23,7 @@ mod own_process;
 pub mod predicted_fixes;
 mod printed_error;
 mod quote;
+pub mod recovery;
 pub mod rerun;
 pub mod scan;
 pub mod signature;

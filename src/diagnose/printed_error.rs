@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use crate::model::text::{line_end, slice};
+
 /// What stands before an error in source text, in a list or in a command.
 const CODE: &[&str] = &[
     "in str(",
@@ -46,14 +48,19 @@ const LISTED: &[&str] = &[
     "- ", "* ", "+ ", "# ", "## ", "### ", "| ", "@@ ", "diff ", "commit ", "* [", "1. ",
 ];
 
+/// Text read on each side of a match: lines can be very long, and hold thousands of matches.
+const MAX_BESIDE: usize = 4096;
+
 /// Whether the match `at`, on the line that begins at `line`, was printed as an error.
 #[must_use]
 pub fn is_machine_printed(text: &str, line: usize, at: Range<usize>, plain_words: bool) -> bool {
-    let before = super::signature::slice(text, line, at.start);
-    let line_end = text[at.end.min(text.len())..]
-        .find('\n')
-        .map_or(text.len(), |n| at.end + n);
-    let after = super::signature::slice(text, at.end, line_end);
+    let before = slice(
+        text,
+        line.max(at.start.saturating_sub(MAX_BESIDE)),
+        at.start,
+    );
+    let after_end = line_end(text, at.end).min(at.end + MAX_BESIDE);
+    let after = slice(text, at.end, after_end);
     if CODE.iter().any(|c| before.contains(c))
         || is_inline_code(before)
         || is_table_row(before, after)
@@ -153,6 +160,14 @@ mod tests {
             "tests/test_oom.py::test_x[CUDA error: out of memory] PASSED",
         ] {
             assert!(!printed(line, words), "{line}");
+        }
+    }
+
+    #[test]
+    fn offsets_inside_a_character_are_moved() {
+        let text = "CUDA error: é\nnext";
+        for end in 0..=text.len() + 2 {
+            let _ = is_machine_printed(text, 0, end.saturating_sub(1)..end, true);
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use super::card::Card;
 use super::fields::FieldMap;
-use super::signature::{Match, slice};
+use super::signature::Match;
 use super::text::Flow;
 use crate::model::incident::{Label, Quote};
+use crate::model::text::{line_end, slice};
 
 /// What is quoted before the first labelled part of a line, and after the last one.
 const MAX_TEXT: usize = 1200;
@@ -34,11 +35,9 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
         .max()
         .unwrap_or(0)
         .max(one.end);
-    let line_end = flow.text[last.min(flow.text.len())..]
-        .find('\n')
-        .map_or(flow.text.len(), |n| last + n);
+    let line_end = line_end(&flow.text, last);
     // The rest of the last line is shown where it is short.
-    let end = if line_end - last <= 120 {
+    let end = if line_end.saturating_sub(last) <= 120 {
         line_end
     } else {
         last
@@ -54,8 +53,8 @@ pub fn of(one: &Match, found: &FieldMap, flow: &Flow, card: &Card) -> Quote {
         .filter(|(_, range)| range.end <= start + text.len())
         .filter_map(|(field, range)| {
             Some(Label {
-                start: range.start - start,
-                end: range.end - start,
+                start: text.floor_char_boundary(range.start - start),
+                end: text.floor_char_boundary(range.end - start),
                 says: card.labels.get(&name(field))?.as_str()?.to_owned(),
             })
         })

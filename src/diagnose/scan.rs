@@ -210,6 +210,26 @@ pub struct Excerpt {
     pub start: u64,
 }
 
+impl Excerpt {
+    /// Returns both halves, cut between two lines; nothing for a single line.
+    #[must_use]
+    pub fn halves(&self) -> Option<[Self; 2]> {
+        let middle = self.bytes.len() / 2;
+        let before = memrchr(b'\n', &self.bytes[..middle]).map(|at| at + 1);
+        let cut = before.unwrap_or_else(|| line_end(&self.bytes, middle));
+        let (first, second) = self.bytes.split_at(cut);
+        if second.is_empty() {
+            return None;
+        }
+        let half = |bytes: &[u8], before: &[u8]| Self {
+            bytes: bytes.to_vec(),
+            first_line: self.first_line + memchr_iter(b'\n', before).count() as u64,
+            start: self.start + before.len() as u64,
+        };
+        Some([half(first, &[]), half(second, first)])
+    }
+}
+
 /// Takes a log piece by piece and gives its excerpts.
 #[derive(Debug)]
 pub struct Scanner {

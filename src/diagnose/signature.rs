@@ -1,7 +1,7 @@
 //! Where the signatures of the cards are in a text: one pass for the literals of all, then the expressions of those that
 //! can match.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
@@ -13,6 +13,7 @@ use super::fields::{self, FieldMap};
 use super::needle::needles;
 use super::printed_error;
 use super::text::Flow;
+use crate::model::text::slice;
 
 /// How far a message reaches beyond its signature.
 const MESSAGE: usize = 2048;
@@ -242,17 +243,22 @@ impl Signatures {
     /// Reads the fields beside each match.
     fn extract(&self, flow: &Flow, matches: &mut [Match]) {
         let starts: Vec<usize> = matches.iter().map(|m| m.start).collect();
+        let mut around: HashMap<(usize, usize), Beside> = HashMap::new();
         for (i, one) in matches.iter_mut().enumerate() {
             // A line for each thread says nothing new after the first.
             let next_of_it = starts[i + 1..].first().copied().unwrap_or(usize::MAX);
             let line = flow.line_start(one.start);
-            for (pattern, reach) in &self.extracts[one.card] {
-                let (from, to) = match reach {
-                    Reach::Message => (line, (one.end + MESSAGE).min(next_of_it.max(one.end))),
-                    Reach::Around => (0, flow.text.len()),
-                };
-                let text = slice(&flow.text, from, to);
-                read_beside(pattern, text, from, one);
+            for (index, (pattern, reach)) in self.extracts[one.card].iter().enumerate() {
+                match reach {
+                    Reach::Message => {
+                        let to = (one.end + MESSAGE).min(next_of_it.max(one.end));
+                        one.add(&Beside::read(pattern, slice(&flow.text, line, to), line));
+                    }
+                    Reach::Around => {
+                        let read = || Beside::read(pattern, &flow.text, 0);
+                        one.add(around.entry((one.card, index)).or_insert_with(read));
+                    }
+                }
             }
         }
     }
@@ -271,28 +277,59 @@ impl Signatures {
     }
 }
 
-/// Adds the groups of `pattern` to the match; a field that is there already stays, other processes add up.
-fn read_beside(pattern: &Pattern, text: &str, from: usize, one: &mut Match) {
-    let Some(regex) = pattern.regex() else { return };
-    for captures in regex.captures_iter(text.as_bytes()).take(64) {
-        let (found, places) = named(regex, &captures);
-        if let Some(process) = other_process(&found) {
-            let others = one
-                .found
-                .entry("other_processes")
-                .or_insert_with(|| Vec::<u8>::new().into());
-            if let Some(others) = others.as_array_mut() {
-                others.push(process);
+/// What one extract reads beside a match. The text around is the same for every match of a flow, and read once.
+#[derive(Default)]
+struct Beside {
+    found: FieldMap,
+    other_processes: Vec<serde_json::Value>,
+    places: Places,
+}
+
+impl Beside {
+    /// Reads `text`, which begins at byte `from` of its flow; of a field that is there several times the first counts.
+    fn read(pattern: &Pattern, text: &str, from: usize) -> Self {
+        let mut beside = Self::default();
+        let Some(regex) = pattern.regex() else {
+            return beside;
+        };
+        for captures in regex.captures_iter(text.as_bytes()).take(64) {
+            let (found, places) = named(regex, &captures);
+            if let Some(process) = other_process(&found) {
+                beside.other_processes.push(process);
+            } else {
+                for (name, value) in found {
+                    beside.found.entry(name).or_insert(value);
+                }
             }
-        } else {
-            for (name, value) in found {
-                one.found.entry(name).or_insert(value);
+            for (name, range) in places {
+                if !beside.places.iter().any(|(known, _)| *known == name) {
+                    let range = range.start + from..range.end + from;
+                    beside.places.push((name, range));
+                }
             }
         }
-        for (name, range) in places {
-            if !one.places.iter().any(|(known, _)| *known == name) {
-                one.places
-                    .push((name, range.start + from..range.end + from));
+        beside
+    }
+}
+
+impl Match {
+    /// Adds what was read beside it. A field that is there already stays, other processes add up.
+    fn add(&mut self, beside: &Beside) {
+        if !beside.other_processes.is_empty() {
+            let others = self.found.entry("other_processes");
+            let others = others.or_insert_with(|| Vec::<u8>::new().into());
+            if let Some(others) = others.as_array_mut() {
+                others.extend(beside.other_processes.iter().cloned());
+            }
+        }
+        for (name, value) in &beside.found {
+            if !self.found.contains_key(name) {
+                self.found.insert(name.clone(), value.clone());
+            }
+        }
+        for (name, range) in &beside.places {
+            if !self.places.iter().any(|(known, _)| known == name) {
+                self.places.push((name.clone(), range.clone()));
             }
         }
     }
@@ -347,13 +384,6 @@ fn named(regex: &Regex, captures: &Captures<'_>) -> (FieldMap, Places) {
         }
     }
     (found, places)
-}
-
-/// `text[from..to]`, moved to where characters begin.
-pub(super) fn slice(text: &str, from: usize, to: usize) -> &str {
-    let to = text.floor_char_boundary(to.min(text.len()));
-    let from = text.floor_char_boundary(from.min(to));
-    &text[from..to]
 }
 
 fn builder(source: &str) -> RegexBuilder {

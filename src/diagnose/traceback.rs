@@ -61,17 +61,13 @@ impl Traceback {
 /// The frames that stand before byte `at` of `flow`, without a line of other text between, outermost first.
 #[must_use]
 pub fn frames_before(flow: &Flow, lines: &[LogLine], at: usize) -> Vec<Frame> {
-    let indices: Vec<usize> = flow
-        .lines()
-        .filter(|&(_, start)| start <= at)
-        .map(|(i, _)| i)
-        .collect();
     let mut frames = Vec::new();
     let mut others = 0;
-    for (n, &index) in indices.iter().enumerate().rev().take(MAX_LINES) {
+    let mut next = None;
+    for index in flow.lines_back_from(at).take(MAX_LINES) {
         let line = &lines[index];
+        let after = next.replace(line);
         if let Some(mut frame) = frame(&line.text) {
-            let after = indices.get(n + 1).map(|&i| &lines[i]);
             frame.code = after
                 .filter(|l| l.is_code)
                 .map(|l| l.text.trim().to_owned());

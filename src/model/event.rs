@@ -173,6 +173,9 @@ pub struct LogExcerpt {
     pub continues: bool,
     /// The log grew faster than it was read: text before this, or within it, was passed over.
     pub sampled: bool,
+    /// How much of it was passed over since the excerpt before.
+    #[serde(skip_serializing_if = "Bytes::is_zero")]
+    pub skipped: Bytes,
     /// Text of this excerpt, or of earlier ones that were not sent at all, that would have been too much.
     pub left_out: Bytes,
     /// At most so long lay between the writing of the newest line and the sending.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::event::LogOrigin;
 use super::process::ProcessKey;
 use super::reading::{Missing, Reading};
-use super::units::Mono;
+use super::units::{Bytes, Mono};
 
 /// The followed text of one process. Answers a request; never recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -35,6 +35,9 @@ pub struct LogSource {
     pub origin: LogOrigin,
     /// It grows faster than it is read.
     pub is_sampled: bool,
+    /// Text that was not read since the moment of attaching, since it came too fast.
+    #[serde(skip_serializing_if = "Bytes::is_zero")]
+    pub skipped: Bytes,
     /// How many watched processes write there.
     pub writers: usize,
 }

@@ -125,6 +125,20 @@ fn is_hidden(c: char) -> bool {
     }
 }
 
+/// Returns `text[from..to]` with both ends moved back to where a character begins, and cut to the text. Offsets of an
+/// expression that reads bytes, or that were computed from lengths, may lie inside a character.
+pub fn slice(text: &str, from: usize, to: usize) -> &str {
+    let to = text.floor_char_boundary(to);
+    let from = text.floor_char_boundary(from.min(to));
+    &text[from..to]
+}
+
+/// Returns where the line that holds byte `at` ends, without its line break.
+pub fn line_end(text: &str, at: usize) -> usize {
+    let at = at.min(text.len());
+    memchr::memchr(b'\n', &text.as_bytes()[at..]).map_or(text.len(), |n| at + n)
+}
+
 /// A name that somebody wrote, as it can stand in a sentence.
 pub fn quoted(name: &str) -> String {
     visible(name.as_bytes(), 60)

@@ -124,6 +124,11 @@ impl Bytes {
         Self(n * GIB)
     }
 
+    /// For serde, which passes a reference.
+    pub(super) const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     pub const fn mib(n: u64) -> Self {
         Self(n * MIB)
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::unsafe_calls;
-use crate::diagnose::{Catalogue, LogFindings, LogReader};
+use crate::diagnose::{Catalogue, LogFindings, LogReader, recovery};
 
 /// What is kept unread.
 const MAX_UNREAD: usize = 4 << 20;
@@ -21,7 +21,7 @@ const NAME: &str = "output";
 #[derive(Default)]
 pub(super) struct Tape {
     shared: Arc<Shared>,
-    reader: Option<JoinHandle<LogFindings>>,
+    reader: Option<JoinHandle<(LogFindings, Vec<String>)>>,
 }
 
 #[derive(Default)]
@@ -77,7 +77,8 @@ impl Tape {
         self.shared.lock().is_over = true;
         self.start();
         self.shared.grown.notify_one();
-        let findings = self.reader?.join().ok()?;
+        let (findings, failures) = self.reader?.join().ok()?;
+        recovery::add_failures(failures);
         Some(OutputSummary {
             findings,
             is_whole: !self.shared.lock().lost,
@@ -90,7 +91,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> LogFindings {
+    /// Returns the findings, and what was caught while reading.
+    fn read(&self) -> (LogFindings, Vec<String>) {
         unsafe_calls::come_last();
         let mut log = LogReader::new(Catalogue::embedded(), NAME);
         loop {
@@ -105,7 +107,7 @@ impl Shared {
             log.push(older);
             log.push(newer);
             if is_over {
-                return log.finish();
+                return (log.finish(), recovery::take_failures());
             }
         }
     }

@@ -16,6 +16,7 @@ use ratatui::layout::Rect;
 
 use super::fatal_signals;
 use super::terminal_size::Bounded;
+use crate::diagnose::recovery::is_recovered;
 
 /// True while the screen is ours; whoever turns it false gives the screen back, and only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -145,10 +146,14 @@ pub fn give_back() {
 }
 
 /// Makes a panic of the main thread give the screen back before it is reported. A panic of a collector's thread is
-/// written to the log and costs its section: the screen stays, and shows that section growing old.
+/// written to the log and costs its section: the screen stays, and shows that section growing old. A panic that the
+/// diagnosis recovers from is reported by whoever asked for it.
 pub fn restore_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if is_recovered(panic) {
+            return;
+        }
         let is_main = std::thread::current().name() == Some("main");
         if !is_main && TAKEN.load(Ordering::SeqCst) {
             tracing::error!("a thread of gputop panicked: {panic}");

@@ -29,6 +29,7 @@ use tokio::sync::mpsc as channel;
 
 use self::incident_record::Keeping;
 use crate::diagnose::live::{Observer, Revision};
+use crate::diagnose::recovery::{recover, take_failures};
 use crate::incidents::{Store, Track, Uid};
 use crate::model::event::{Event, Observation};
 use crate::model::frame::Frame;
@@ -101,6 +102,7 @@ impl Watcher {
             waiting: Arc::clone(&waiting),
             keeping: Keeping::new(keep, tell.clone()),
             tell,
+            last_failure: None,
         };
         std::thread::Builder::new()
             .name("incidents".into())
@@ -188,12 +190,15 @@ struct Thread {
     waiting: Arc<AtomicUsize>,
     keeping: Keeping,
     tell: channel::UnboundedSender<WatchResult>,
+    /// The last error of the diagnosis: the same text may fail again with each frame.
+    last_failure: Option<String>,
 }
 
 impl Thread {
     fn run(mut self, inbox: &mpsc::Receiver<WatchInput>) {
         while let Ok(seen) = inbox.recv() {
-            for (mut revision, uid) in self.look(seen) {
+            let found = self.restarting(|thread| thread.look(seen));
+            for (mut revision, uid) in found {
                 // Who is told shows what can be read; the blocks are in the store.
                 if revision.scene.map.is_some() {
                     Scene::forget_blocks(Arc::make_mut(&mut revision.scene));
@@ -206,6 +211,21 @@ impl Thread {
                 }
             }
         }
+    }
+
+    /// Runs a part of the diagnosis. After a panic it goes on with an observer that has seen nothing, and says so.
+    fn restarting<T: Default>(&mut self, look: impl FnOnce(&mut Self) -> T) -> T {
+        let found = recover(|| look(self)).unwrap_or_else(|| {
+            self.observer.forget();
+            T::default()
+        });
+        for failure in take_failures() {
+            if self.last_failure.as_ref() != Some(&failure) {
+                self.last_failure = Some(failure.clone());
+                let _ = self.tell.send(WatchResult::Trouble(failure));
+            }
+        }
+        found
     }
 
     /// What is to be told, with its name in the store.
@@ -264,5 +284,80 @@ impl Thread {
                 Vec::new()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::event::LogExcerpt;
+    use crate::model::process::ProcessKey;
+    use crate::model::units::{Mono, Pid, StartTicks};
+
+    fn says(pid: u32, text: &str) -> Update {
+        Update::Event(Event {
+            mono: Mono(u64::from(pid)),
+            process: Some(ProcessKey {
+                pid: Pid(pid),
+                start: StartTicks(1),
+            }),
+            observation: Observation::Log(Box::new(LogExcerpt {
+                text: text.to_owned(),
+                ..LogExcerpt::default()
+            })),
+            ..Event::default()
+        })
+    }
+
+    fn ids(found: &[WatchResult]) -> Vec<&str> {
+        let incidents = found.iter().filter_map(|found| match found {
+            WatchResult::Incident(revision, _) => Some(revision.incident.id.as_str()),
+            WatchResult::Trouble(_) => None,
+        });
+        incidents.collect()
+    }
+
+    const FAILED: &str = "CUDA error: device-side assert triggered\n";
+
+    #[test]
+    fn a_name_in_another_script_does_not_end_the_diagnosis() {
+        let name = "é".repeat(300);
+        let xid = format!("NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=a{name}, MMU Fault\n");
+        let watcher = Watcher::start(None).expect("a thread");
+        watcher.see(&says(418, &xid));
+        watcher.see(&says(419, FAILED));
+        let found = watcher.finish(Duration::from_secs(60));
+        assert_eq!(
+            ids(&found),
+            ["xid-31-mmu-fault", "assert-unknown-device-side"]
+        );
+    }
+
+    #[test]
+    fn after_a_panic_the_diagnosis_goes_on_and_says_so_once() {
+        let (tell, mut found) = channel::unbounded_channel();
+        let mut thread = Thread {
+            observer: Observer::default(),
+            waiting: Arc::default(),
+            keeping: Keeping::new(None, tell.clone()),
+            tell,
+            last_failure: None,
+        };
+        for _ in 0..2 {
+            let nothing: Vec<Revision> = thread.restarting(|_| panic!("injected"));
+            assert!(nothing.is_empty());
+        }
+        let Ok(WatchResult::Trouble(why)) = found.try_recv() else {
+            panic!("nothing was said");
+        };
+        assert!(why.starts_with("diagnosis restarted: injected"), "{why}");
+        assert!(found.try_recv().is_err(), "said twice");
+        let Update::Event(event) = says(419, FAILED) else {
+            panic!("no event");
+        };
+        let seen = WatchInput::Event(Box::new(event));
+        assert_eq!(thread.restarting(|thread| thread.look(seen)).len(), 1);
     }
 }

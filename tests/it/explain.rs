@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use gputop::diagnose::{Catalogue, explain};
+use gputop::diagnose::{Catalogue, explain, recovery};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,6 +21,12 @@ const ASSERT: &str = "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1478: index
 const TIMEOUT: &str = "[rank1]: [E1120 12:10:00.1 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective \
     operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for \
     600012 milliseconds before timing out.\n";
+
+/// An Xid of a process whose name is so long that what is read of its line ends inside a character.
+pub fn long_named_xid() -> String {
+    let name = "é".repeat(300);
+    format!("NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=a{name}, Ch 00000008, MMU Fault\n")
+}
 
 fn gputop(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gputop"));
@@ -571,6 +577,86 @@ proptest! {
         let found = gputop::diagnose::judge(Catalogue::embedded(), &[reader.finish()], &gputop::diagnose::evidence::Measured::default());
         prop_assert_eq!(found, explain(Catalogue::embedded(), "x", log.as_bytes()));
     }
+}
+
+/// What is put into real errors: characters of two to four bytes, alone and many, marks without a base, halves.
+const MULTI_BYTE: [&[u8]; 9] = [
+    "é".as_bytes(),
+    "漢字".as_bytes(),
+    "🦀".as_bytes(),
+    "e\u{301}\u{301}".as_bytes(),
+    "\u{2028}".as_bytes(),
+    "ﬁ".as_bytes(),
+    b"\xc3",
+    b"\xf0\x9f\xa6",
+    b"\xa9",
+];
+
+/// A real error with pieces of other scripts in it, wherever a program may have put a name.
+fn foreign() -> impl Strategy<Value = Vec<u8>> {
+    let cards = Catalogue::embedded().cards.iter();
+    let examples = cards.flat_map(|card| card.examples.iter().map(|example| example.text.clone()));
+    let known: Vec<String> = examples.chain([long_named_xid()]).collect();
+    let piece = (prop::sample::select(MULTI_BYTE.to_vec()), 1..400_usize);
+    let pieces = prop::collection::vec((any::<prop::sample::Index>(), piece), 1..6);
+    (prop::sample::select(known), pieces).prop_map(|(text, pieces)| {
+        let mut bytes = text.into_bytes();
+        for (at, (piece, times)) in pieces {
+            let at = at.index(bytes.len());
+            bytes.splice(at..at, piece.repeat(times));
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn other_scripts_in_an_error_are_judged_without_a_panic(parts in prop::collection::vec(foreign(), 1..3)) {
+        let found = explain(Catalogue::embedded(), "x", &parts.concat());
+        prop_assert_eq!(recovery::take_failures(), Vec::<String>::new());
+        for incident in &found {
+            let quote = &incident.quote;
+            for label in &quote.labels {
+                prop_assert!(quote.text.get(label.start..label.end).is_some(), "{quote:?}");
+            }
+        }
+        let _ = gputop::export::explanation::markdown(&found, true);
+        let style = gputop::export::explanation::Style { width: 60, colour: true };
+        let _ = gputop::export::explanation::text(&found, true, &style);
+    }
+}
+
+#[test]
+fn a_long_name_in_another_script_ends_no_explanation() {
+    let log = format!("{}{OOM}", long_named_xid());
+    let output = piped(&["--json"], log.as_bytes());
+    assert_eq!(err(&output), "");
+    assert_eq!(output.status.code(), Some(0));
+    let found = out(&output);
+    assert!(found.contains("oom-fragmentation"), "{found}");
+    assert!(found.contains("xid-31-mmu-fault"), "{found}");
+}
+
+#[test]
+fn thousands_of_different_failures_cost_little_each() {
+    let begun = std::time::Instant::now();
+    let xids: String = (0..40_000)
+        .map(|n| {
+            format!(
+                "NVRM: Xid (PCI:0000:{:02x}:00): 31, pid={n}, name=python, MMU Fault\n",
+                n % 256
+            )
+        })
+        .collect();
+    assert!(!explain(Catalogue::embedded(), "x.log", xids.as_bytes()).is_empty());
+    let ranks: String = (0..40_000)
+        .map(|n| format!("[rank{n}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"))
+        .collect();
+    assert!(!explain(Catalogue::embedded(), "x.log", ranks.as_bytes()).is_empty());
+    // Each against each other took this build many minutes.
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
 }
 
 /// Pieces of real errors, of escapes and of noise, in any order.

@@ -60,7 +60,14 @@ const RULES: &[Rule] = &[
     // Which text of a log is worth sending at all is what signatures look for; diagnose knows no collector.
     Rule {
         place: "collect/logs",
-        may: &["open_files", "collect", "model", "redact", "diagnose::scan"],
+        may: &[
+            "open_files",
+            "collect",
+            "model",
+            "redact",
+            "diagnose::scan",
+            "diagnose::recovery",
+        ],
     },
     // Where what is known of a host becomes what the probe's child is told.
     Rule {

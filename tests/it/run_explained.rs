@@ -4,6 +4,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
+use crate::explain::long_named_xid;
 use crate::fake_machine::gputop;
 use crate::run::{in_a_script, output, piped, script, text};
 use crate::terminal::Launch;
@@ -51,6 +52,20 @@ fn an_out_of_memory_error_is_explained_below_the_output() {
         again.contains(EXPLAINED) && !again.contains(" times"),
         "{again}"
     );
+}
+
+#[test]
+fn a_name_in_another_script_does_not_change_what_the_command_exits_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kernel.log");
+    fs::write(&file, long_named_xid()).unwrap();
+    let fails = format!("cat '{}'; echo '{OOM}' >&2; exit 3", file.display());
+    let terminal = script(&fails).size(90, 100).start();
+    assert_eq!(terminal.wait_exit().exit_code(), 3);
+    terminal.assert_restored();
+    let shown = terminal.text();
+    assert!(shown.contains("SAID"), "{shown}");
+    assert!(!shown.contains("diagnosis restarted"), "{shown}");
 }
 
 #[test]

@@ -21,13 +21,13 @@ impl Body {
         }
     }
 
-    /// The text since the last look, into `buffer`.
+    /// The text since the last look, into `buffer`; of a file at most `most` bytes.
     ///
     /// # Errors
     /// When a file cannot be read.
-    pub fn read(&mut self, buffer: &mut Vec<u8>, now: Mono) -> io::Result<News> {
+    pub fn read(&mut self, buffer: &mut Vec<u8>, most: u64, now: Mono) -> io::Result<News> {
         match self {
-            Self::File(tail) => tail.read(buffer, now),
+            Self::File(tail) => tail.read(buffer, most, now),
             Self::Fed(fed) => Ok(fed.read(buffer)),
         }
     }

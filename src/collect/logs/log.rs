@@ -9,18 +9,29 @@ use super::batch::{Group, Part};
 use super::content::Body;
 use super::docker;
 use super::sanitize::shown;
+use super::tail::MAX_AT_ONCE;
 
 use crate::diagnose::scan::has_anchor;
 use crate::model::event::{LogExcerpt, LogOrigin, LogWhy};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Reading, Reason};
-use crate::model::units::{Bytes, Mono};
+use crate::model::units::{Bytes, Millis, Mono};
 
 /// The most that is sent of the end of a log.
 const MAX_TAIL: u64 = 16 << 10;
 /// The most that a screen shows.
 const MAX_VIEW: u64 = 256 << 10;
+/// The most that a screen shows of a log of which text is being passed over: all of it is new each time, nobody reads
+/// it, and making it harmless is what costs most.
+const MAX_FLOOD_VIEW: u64 = 32 << 10;
+/// A log counts as flooding this long after text of it was passed over.
+const FLOOD: Millis = Millis(5_000);
+/// What is read of one log, at once and in the long run.
+const MAX_READ: u64 = 2 * MAX_AT_ONCE;
+const MAX_READ_PER_SECOND: u64 = 4 * MAX_AT_ONCE;
+/// Less than this is not worth reading: what is behind it would be passed over.
+const MIN_READ: u64 = 64 << 10;
 /// The most that one excerpt holds.
 const MAX_SENT: usize = 64 << 10;
 /// How long after the end of a process its last words may arrive: they pass through pipes and file servers.
@@ -62,8 +73,13 @@ pub struct Log {
     writers: Vec<Writer>,
     asked: Vec<Asked>,
     allowance: Allowance,
+    reading: Allowance,
     /// Text was passed over, and that was not told yet.
     sampled: bool,
+    /// How much of it, and how much since the beginning.
+    skipped: u64,
+    all_skipped: u64,
+    skipped_at: Option<Mono>,
     left_out: u64,
     looked: Mono,
     /// The look before the newest text came.
@@ -81,8 +97,12 @@ impl Log {
             body,
             writers: Vec::new(),
             asked: Vec::new(),
-            allowance: Allowance::new(now),
+            allowance: Allowance::new(MAX_TOLD, MAX_TOLD_PER_SECOND, now),
+            reading: Allowance::new(MAX_READ, MAX_READ_PER_SECOND, now),
             sampled: false,
+            skipped: 0,
+            all_skipped: 0,
+            skipped_at: None,
             left_out: 0,
             looked: now,
             before_newest: now,
@@ -148,19 +168,31 @@ impl Log {
         told
     }
 
+    /// Goes on with what is written from now on; what waits to be sent is dropped.
+    pub fn restart(&mut self) {
+        self.group = Group::new(self.body.offset());
+        self.lines_before = None;
+    }
+
     /// Adds this log to what a screen shows of a process; the text is that of the log which was written to last.
     pub fn add_to(&self, view: &mut LogView, key: ProcessKey) {
         let source = LogSource {
             name: self.name.value().cloned().unwrap_or_default(),
             origin: self.origin,
-            is_sampled: self.sampled,
+            is_sampled: self.is_flooding(),
+            skipped: Bytes(self.all_skipped),
             writers: self.writers.len(),
         };
         let Some(writer) = self.writers.iter().find(|writer| writer.key == key) else {
             return;
         };
         let end = self.body.offset();
-        let text = self.text(writer.from.max(end.saturating_sub(MAX_VIEW)), end);
+        let most = if self.is_flooding() {
+            MAX_FLOOD_VIEW
+        } else {
+            MAX_VIEW
+        };
+        let text = self.text(writer.from.max(end.saturating_sub(most)), end);
         if view.text.value().is_none_or(|known| known.is_empty()) {
             view.errors = text.value().map(|text| errors_in(text)).unwrap_or_default();
             view.text = text;
@@ -168,6 +200,11 @@ impl Log {
         } else {
             view.sources.push(source);
         }
+    }
+
+    fn is_flooding(&self) -> bool {
+        let skipped = self.skipped_at;
+        self.sampled || skipped.is_some_and(|at| self.looked.since(at) < FLOOD)
     }
 
     fn plain<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
@@ -188,16 +225,26 @@ impl Log {
 
     fn read(&mut self, buffer: &mut Vec<u8>, now: Mono) -> Vec<Part> {
         let looked = std::mem::replace(&mut self.looked, now);
-        let Ok(news) = self.body.read(buffer, now) else {
+        let most = self.reading.left(now).min(MAX_AT_ONCE);
+        if most < MIN_READ {
+            return Vec::new();
+        }
+        let Ok(news) = self.body.read(buffer, most, now) else {
             return Vec::new();
         };
+        self.reading.take(buffer.len() as u64, now);
         let mut parts = Vec::new();
         if news.is_new || news.passed_over > 0 {
             parts.extend(self.group.finish());
             let from = self.body.offset() - buffer.len() as u64;
             self.group = Group::new(from);
             self.lines_before = None;
-            self.sampled |= news.passed_over > 0;
+            if news.passed_over > 0 {
+                self.sampled = true;
+                self.skipped += news.passed_over;
+                self.all_skipped += news.passed_over;
+                self.skipped_at = Some(now);
+            }
             if news.is_new {
                 self.writers.iter_mut().for_each(|writer| writer.from = 0);
             }
@@ -282,7 +329,10 @@ impl Log {
         if writers.is_empty() {
             return None;
         }
-        if !self.allowance.take(part.bytes.len().min(MAX_SENT), now) {
+        if !self
+            .allowance
+            .take(part.bytes.len().min(MAX_SENT) as u64, now)
+        {
             self.left_out += part.bytes.len() as u64;
             return None;
         }
@@ -300,6 +350,7 @@ impl Log {
             offset: Bytes(part.offset).into(),
             continues: part.continues,
             sampled: std::mem::take(&mut self.sampled),
+            skipped: Bytes(std::mem::take(&mut self.skipped)),
             left_out: Bytes(std::mem::take(&mut self.left_out) + left_out),
             lag: now.since(self.before_newest),
             writers: if writers.len() > 1 {
@@ -323,31 +374,100 @@ fn errors_in(text: &str) -> Vec<usize> {
 }
 
 /// How much of one log is sent: plenty for an error, little for one that repeats for ever.
+const MAX_TOLD: u64 = 256 << 10;
+const MAX_TOLD_PER_SECOND: u64 = 8 << 10;
+
+/// Bytes that may be used up: so many at once, and in the long run so many in a second.
 #[derive(Debug)]
 struct Allowance {
+    max_bytes: u64,
+    per_second: u64,
     bytes: u64,
     at: Mono,
 }
 
 impl Allowance {
-    const MAX_BYTES: u64 = 256 << 10;
-    const PER_SECOND: u64 = 8 << 10;
-
-    fn new(now: Mono) -> Self {
+    fn new(max_bytes: u64, per_second: u64, now: Mono) -> Self {
         Self {
-            bytes: Self::MAX_BYTES,
+            max_bytes,
+            per_second,
+            bytes: max_bytes,
             at: now,
         }
     }
 
-    fn take(&mut self, bytes: usize, now: Mono) -> bool {
-        let earned = now.since(self.at).0 * Self::PER_SECOND / 1_000;
+    fn left(&mut self, now: Mono) -> u64 {
+        let earned = now.since(self.at).0.saturating_mul(self.per_second) / 1_000;
         if earned > 0 {
-            self.bytes = (self.bytes + earned).min(Self::MAX_BYTES);
+            self.bytes = self.bytes.saturating_add(earned).min(self.max_bytes);
             self.at = now;
         }
-        let left = self.bytes.checked_sub(bytes as u64);
+        self.bytes
+    }
+
+    /// Returns false, and takes nothing, if so much is not left.
+    fn take(&mut self, bytes: u64, now: Mono) -> bool {
+        let left = self.left(now).checked_sub(bytes);
         self.bytes = left.unwrap_or(self.bytes);
         left.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use nix::unistd::geteuid;
+
+    use super::super::tail::{LogLocation, Tail};
+    use super::*;
+
+    #[test]
+    fn a_flood_is_read_in_part_and_what_was_skipped_is_said() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let place = LogLocation::Path {
+            reader: None,
+            path: file.path().to_owned(),
+            owners: vec![geteuid().as_raw()],
+        };
+        let open = place.open().expect("it can be read");
+        let body = Body::File(Tail::new(place, open, 0, Mono(0)));
+        let name = Reading::Value("train.log".into());
+        let mut log = Log::new(name, LogOrigin::Descriptor, body, Mono(0));
+        let key = ProcessKey::default();
+        log.add_writer(key, 0);
+        let view = |log: &Log| {
+            let mut view = LogView::default();
+            log.add_to(&mut view, key);
+            view
+        };
+        // 17 MB a second for 10 s, looked at as often as a log with errors is at most.
+        let (mut buffer, mut read) = (Vec::new(), 0);
+        for look in 1..=1_000 {
+            file.as_file().set_len(look * 170_000).expect("it grows");
+            buffer.clear();
+            log.look(&mut buffer, Mono(look * 10));
+            read += buffer.len() as u64;
+        }
+        assert!(read <= MAX_READ + 10 * MAX_READ_PER_SECOND, "{read}");
+        let skipped = Bytes(log.offset() - read);
+        assert!(skipped > Bytes::mib(100), "{skipped}");
+        assert_eq!(view(&log).sources[0].skipped, skipped);
+        assert!(view(&log).sources[0].is_sampled);
+        let text = view(&log).text;
+        assert!(
+            text.value()
+                .is_some_and(|t| t.len() as u64 <= 2 * MAX_FLOOD_VIEW)
+        );
+        // What is told next says so, once.
+        file.as_file().set_len(0).expect("it is emptied");
+        for (at, wanted) in [(20_000, skipped), (30_000, Bytes(0))] {
+            writeln!(file, "CUDA error: at {at}").expect("it is written");
+            log.look(&mut buffer, Mono(at));
+            let told = log.look(&mut buffer, Mono(at + 1_000));
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_eq!(told[0].excerpt.skipped, wanted);
+        }
+        assert!(!view(&log).sources[0].is_sampled);
     }
 }

@@ -227,24 +227,24 @@ impl Tail {
         self.offset
     }
 
-    /// The text that was written since the last look, into `buffer`.
+    /// The text that was written since the last look, into `buffer`; of more than `most` bytes only the newest.
     ///
     /// # Errors
     /// When the file cannot be read: a disk or a server that fails.
-    pub fn read(&mut self, buffer: &mut Vec<u8>, now: Mono) -> io::Result<News> {
+    pub fn read(&mut self, buffer: &mut Vec<u8>, most: u64, now: Mono) -> io::Result<News> {
         buffer.clear();
-        let mut news = self.read_file(buffer)?;
+        let mut news = self.read_file(buffer, most)?;
         if news.bytes == 0 && !news.is_new && now.since(self.looked) >= LOOK_FOR_ANOTHER {
             self.looked = now;
             if self.take_another() {
-                news = self.read_file(buffer)?;
+                news = self.read_file(buffer, most)?;
                 news.is_new = true;
             }
         }
         Ok(news)
     }
 
-    fn read_file(&mut self, buffer: &mut Vec<u8>) -> io::Result<News> {
+    fn read_file(&mut self, buffer: &mut Vec<u8>, most: u64) -> io::Result<News> {
         let size = self.file.metadata()?.len();
         let mut news = News::default();
         if size < self.offset {
@@ -252,9 +252,10 @@ impl Tail {
             news.is_new = true;
         }
         let grown = size - self.offset;
-        if grown > MAX_AT_ONCE {
-            news.passed_over = grown - NEWEST;
-            self.offset = size - NEWEST;
+        if grown > most {
+            let newest = most.min(NEWEST);
+            news.passed_over = grown - newest;
+            self.offset = size - newest;
         }
         read_at_most(&self.file, self.offset, size - self.offset, buffer)?;
         self.offset += buffer.len() as u64;

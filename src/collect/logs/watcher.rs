@@ -20,6 +20,7 @@ use super::piped_log::Fed;
 use super::tail::{FileId, Tail, beginning};
 use super::{Settings, journal};
 use crate::collect::clock::now_mono;
+use crate::diagnose::recovery::{recover, take_failures};
 use crate::model::event::{LogOrigin, LogWhy};
 use crate::model::log::LogView;
 use crate::model::process::ProcessKey;
@@ -239,7 +240,14 @@ impl Shared {
             let Ok(mut log) = log.try_lock() else {
                 continue;
             };
-            let told = self.guarded(number, || log.look(buffer, now_mono()));
+            let told = self.guarded(number, || recover(|| log.look(buffer, now_mono())));
+            let told = told.unwrap_or_else(|| {
+                log.restart();
+                take_failures()
+                    .iter()
+                    .for_each(|failure| tracing::error!("a log: {failure}"));
+                Vec::new()
+            });
             due = log.due().map_or(due, |at| at.min(due));
             let is_over = log.is_over();
             drop(log);

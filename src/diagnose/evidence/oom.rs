@@ -114,7 +114,8 @@ impl Oom {
         let al = get("allocated_bytes");
         let others = case.found.get("other_processes").and_then(|o| o.as_array());
         let others = others.map_or(0, |all| {
-            all.iter().filter_map(|p| p["bytes"].as_u64()).sum()
+            let bytes = all.iter().filter_map(|p| p["bytes"].as_u64());
+            bytes.fold(0, u64::saturating_add)
         });
         let req = get("requested_bytes");
         Self {
@@ -137,7 +138,7 @@ impl Oom {
     }
 
     fn reserved(&self) -> Option<u64> {
-        Some(self.al? + self.ru?)
+        Some(self.al?.saturating_add(self.ru?))
     }
 
     /// Used, and by nobody the text names.
@@ -145,15 +146,15 @@ impl Oom {
         let this = match self.this {
             // Where the driver cannot tell, the text says 0 bytes.
             Some(this) => this.max(self.reserved().or(self.al).unwrap_or(0)),
-            None => self.reserved().or(self.al)? + CONTEXT,
+            None => self.reserved().or(self.al)?.saturating_add(CONTEXT),
         };
-        let known = self.free? + this + self.others;
+        let known = self.free?.saturating_add(this).saturating_add(self.others);
         Some(self.tot?.saturating_sub(known))
     }
 
     /// Held by others, named or not.
     fn elsewhere(&self) -> Option<u64> {
-        Some(self.others + self.unseen()?)
+        Some(self.others.saturating_add(self.unseen()?))
     }
 }
 
@@ -237,7 +238,7 @@ fn compaction_fails_against(oom: &Oom) -> Finding {
     let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
         return Finding::Silent;
     };
-    let sum = ru + oom.free.unwrap_or(0);
+    let sum = ru.saturating_add(oom.free.unwrap_or(0));
     if oom.free.is_some() && sum < req {
         return Finding::Against(format!(
             "all free and cached memory, {}, is less than the {} requested",
@@ -268,7 +269,7 @@ fn compaction_fails(case: &Case<'_>) -> Finding {
     let (Some(req), Some(free), Some(ru)) = (oom.req, oom.free, oom.ru) else {
         return Finding::Silent;
     };
-    if free + ru < req {
+    if free.saturating_add(ru) < req {
         Finding::For(format!(
             "{} free + {} cached < {} requested",
             b(free),
@@ -323,7 +324,7 @@ fn others_share(case: &Case<'_>) -> Finding {
     else {
         return Finding::Silent;
     };
-    let short = req.saturating_sub(free + oom.ru.unwrap_or(0));
+    let short = req.saturating_sub(free.saturating_add(oom.ru.unwrap_or(0)));
     if elsewhere >= short.max(1) && elsewhere > tot / 20 {
         return when(Some(true), || others_words(&oom));
     }

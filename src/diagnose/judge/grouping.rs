@@ -1,5 +1,7 @@
 //! Which sightings are one crash, and which of them is its cause.
 
+use std::collections::BTreeMap;
+
 use super::{Item, Judge};
 use crate::diagnose::card::Card;
 use crate::diagnose::traceback::Traceback;
@@ -45,13 +47,13 @@ pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
     let mut ends = Vec::new();
     for (log, findings) in judge.logs.iter().enumerate() {
         let mut open: Vec<Item<'a>> = Vec::new();
+        let mut last = None;
         for sighting in &findings.sightings {
             let item = Item {
                 log,
                 sighting,
                 card: sighting.card,
             };
-            let last = open.iter().map(|item| item.sighting.last_line).max();
             let gap = last.map_or(0, |last| sighting.first_line.saturating_sub(last));
             let reach = if comes_late(judge.card(&item)) {
                 LATE
@@ -60,7 +62,9 @@ pub(super) fn crashes<'a>(judge: &Judge<'a>) -> Vec<Vec<Item<'a>>> {
             };
             if gap > reach {
                 crashes.push(std::mem::take(&mut open));
+                last = None;
             }
+            last = last.max(Some(sighting.last_line));
             open.push(item);
         }
         if judge.logs.len() > 1 {
@@ -81,16 +85,22 @@ fn comes_late(card: &Card) -> bool {
 
 /// The index of the item that the others follow from.
 pub(super) fn cause(judge: &Judge<'_>, items: &[Item<'_>]) -> usize {
+    // Thousands of items have few cards between them.
+    let mut by_card: BTreeMap<usize, Vec<&Item<'_>>> = BTreeMap::new();
+    for item in items {
+        by_card.entry(item.card).or_default().push(item);
+    }
     let is_consequence = |item: &Item<'_>| {
         let card = judge.card(item);
-        items.iter().any(|other| {
-            let cause = judge.card(other);
+        by_card.values().any(|others| {
+            let cause = judge.card(others[0]);
             // Two that could each follow from the other: the earlier counts.
             let mutual = cause.is_consequence_of(&card.id);
+            let precedes =
+                |other: &&Item<'_>| may_precede(other, item) && !(mutual && is_before(item, other));
             card.is_consequence_of(&cause.id)
                 && grave(cause) <= grave(card)
-                && may_precede(other, item)
-                && !(mutual && is_before(item, other))
+                && others.iter().any(precedes)
         })
     };
     // A time that only some lines have cannot order all.

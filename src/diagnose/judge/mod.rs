@@ -14,6 +14,7 @@ use super::card::Card;
 use super::catalogue::Catalogue;
 use super::evidence::{self, Case, Measured};
 use super::log::{LogFindings, Sighting};
+use super::recovery::recover;
 use crate::model::incident::{Incident, Severity};
 
 /// A sighting in its log, and the card that is right for it.
@@ -40,10 +41,13 @@ pub fn judge(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -
         logs,
         measured,
     };
-    let crashes = grouping::crashes(&judge);
+    let crashes = recover(|| grouping::crashes(&judge)).unwrap_or_default();
     let mut incidents: Vec<Incident> = Vec::new();
     for items in crashes.into_iter().rev() {
-        let incident = judge.incident(items);
+        // One that cannot be judged must not cost the others.
+        let Some(incident) = recover(|| judge.incident(items)) else {
+            continue;
+        };
         // A loop that retries says the same again and again.
         match incidents.iter_mut().find(|known| is_same(known, &incident)) {
             Some(known) => known.count = known.count.saturating_add(incident.count),
@@ -94,9 +98,10 @@ impl<'a> Judge<'a> {
 
     /// Gives each item of a crash the card that its figures and its neighbours speak for.
     fn choose(&self, items: &mut [Item<'a>]) {
-        let ids: Vec<&str> = items
-            .iter()
-            .map(|item| self.card(item).id.as_str())
+        let cards: BTreeSet<usize> = items.iter().map(|item| item.card).collect();
+        let ids: Vec<&str> = cards
+            .into_iter()
+            .map(|card| self.catalogue.cards[card].id.as_str())
             .collect();
         let ranks = self.ranks(items);
         for item in items {
@@ -127,11 +132,13 @@ impl<'a> Judge<'a> {
             item.card == cause.card
                 || (item.sighting.card == cause.sighting.card && item.sighting.weak)
         });
-        let mut beside: Vec<&str> = others
-            .iter()
-            .map(|item| self.card(item).id.as_str())
-            .collect();
-        beside.dedup();
+        let mut beside: Vec<&str> = Vec::new();
+        for item in &others {
+            let id = self.card(item).id.as_str();
+            if !beside.contains(&id) {
+                beside.push(id);
+            }
+        }
         let ranks: BTreeSet<u32> = same
             .iter()
             .chain([&cause])

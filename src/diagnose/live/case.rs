@@ -28,10 +28,12 @@ use crate::model::replay_result::Replayed;
 use crate::model::scene::Scene;
 use crate::model::stack::PythonStack;
 use crate::model::text::visible;
-use crate::model::units::{GpuUuid, Mono, UnixMillis};
+use crate::model::units::{Bytes, GpuUuid, Mono, UnixMillis};
 
 /// Text that is kept for one case.
 const MAX_TEXT: usize = 256 << 10;
+/// Xids that are kept for one case: a GPU that fails may write thousands, and all of them are judged each time.
+const MAX_XIDS: usize = 256;
 /// The stack of an allocation that a library tried and let fail: it looks for the fastest algorithm that fits.
 const SEARCHES: &[(&str, &str)] = &[
     ("conv.py", "_conv_forward"),
@@ -105,6 +107,8 @@ struct Text {
     /// Counted from 1, where that is known.
     first_line: Option<u64>,
     text: String,
+    /// What the log held before it and nobody read.
+    skipped: Bytes,
     /// Ranks that write to one file; empty where the log is one process's own.
     writers: Vec<ProcessKey>,
 }
@@ -243,12 +247,16 @@ impl Case {
         now.since(self.last) > OTHER_RANKS.max(AGAIN)
     }
 
-    pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<Figures>)>) {
+    /// Returns false if nothing was added, since there is enough of its kind: judging it again would say the same.
+    pub fn add(&mut self, event: &Event, known: Option<(Measured, Option<Figures>)>) -> bool {
         self.last = self.last.max(event.mono);
-        if let Observation::Xid(xid) = &event.observation {
-            self.add_xid(event, xid);
-        }
-        let Some(process) = event.process else { return };
+        let mut is_added = match &event.observation {
+            Observation::Xid(xid) => self.add_xid(event, xid),
+            _ => true,
+        };
+        let Some(process) = event.process else {
+            return is_added;
+        };
         let member = self.members.entry(process).or_default();
         member.last = member.last.max(event.mono);
         let (measured, figures) = known.unwrap_or_default();
@@ -264,24 +272,28 @@ impl Case {
                 let figures = before.map(|(first, _)| first).or(figures);
                 member.ooms = Some((figures.unwrap_or_default(), count + failed));
             }
-            Observation::Log(excerpt) => member.read(excerpt),
+            Observation::Log(excerpt) => is_added = member.read(excerpt),
             Observation::Hook(hook) => member.hear(hook),
             Observation::Replayed(replayed) => member.replayed = Some(Replayed::clone(replayed)),
             Observation::Exit(exit) => member.exit = Some(exit.clone()),
             _ => {}
         }
+        is_added
     }
 
-    fn add_xid(&mut self, event: &Event, xid: &Xid) {
+    fn add_xid(&mut self, event: &Event, xid: &Xid) -> bool {
         let entry = (event.process, event.gpu.clone(), xid.clone());
+        let is_full = self.xids.len() >= MAX_XIDS;
         // The number comes from the driver at once, the kernel's words a moment later.
         let same = self.xids.iter_mut().find(|(_, gpu, known)| {
             known.number == xid.number && *gpu == event.gpu && known.text.value().is_none()
         });
         match same {
             Some(known) => *known = entry,
+            None if is_full => return false,
             None => self.xids.push(entry),
         }
+        true
     }
 
     pub fn stack(&mut self, stack: &PythonStack) {
@@ -547,6 +559,9 @@ impl Case {
             if all.len() + text.text.len() > MAX_TEXT {
                 break;
             }
+            if text.skipped > Bytes(0) {
+                let _ = writeln!(all, "[skipped {}: the log grew too fast]", text.skipped);
+            }
             all.push_str(&text.text);
             if !all.ends_with('\n') {
                 all.push('\n');
@@ -612,11 +627,11 @@ impl Member {
         Some((found, *count))
     }
 
-    fn read(&mut self, excerpt: &LogExcerpt) {
+    fn read(&mut self, excerpt: &LogExcerpt) -> bool {
         let file = excerpt.file.value().map_or("its output", String::as_str);
         let held: usize = self.texts.iter().map(|t| t.text.len()).sum();
         if held + excerpt.text.len() > MAX_TEXT {
-            return;
+            return false;
         }
         let file = visible(file.as_bytes(), 4096);
         let mut texts = self.texts.iter_mut().rev();
@@ -627,9 +642,11 @@ impl Member {
                 file,
                 first_line: excerpt.first_line.get(),
                 text: excerpt.text.clone(),
+                skipped: excerpt.skipped,
                 writers: excerpt.writers.clone(),
             }),
         }
+        true
     }
 
     /// What its texts hold, each file by itself.

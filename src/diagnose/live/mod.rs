@@ -236,7 +236,9 @@ impl Observer {
             .process
             .map(|process| self.tracks.measured(process, event));
         self.set_scene(index, event);
-        self.cases[index].add(event, measured);
+        if !self.cases[index].add(event, measured) {
+            return Vec::new();
+        }
         let told = self.judge(index);
         match self.claim(index) {
             (index, true) => self.judge(index).into_iter().collect(),

@@ -880,3 +880,29 @@ fn a_replay_that_comes_late_is_told_of_the_failure_that_it_is_of() {
     // Nobody's.
     assert!(stage.event(Some(900), replayed(1.0)).is_empty());
 }
+
+#[test]
+fn what_floods_a_case_is_not_judged_again_and_again() {
+    let mut stage = SimulatedRun::new();
+    stage.train(2);
+    let noise = "step 1 loss 0.5 and more of that\n".repeat(300);
+    let text = noise + &message("2.00 GiB", "1.00 GiB", "8.00 GiB");
+    for _ in 0..100 {
+        stage.says(418, &text);
+    }
+    // As often as something was added.
+    assert!(
+        stage.told.len() <= (256 << 10) / text.len() + 1,
+        "{}",
+        stage.told.len()
+    );
+    stage.told.clear();
+    for number in 1..1_000 {
+        let xid = Xid {
+            number,
+            ..Xid::default()
+        };
+        stage.event(None, Observation::Xid(xid));
+    }
+    assert!(stage.told.len() <= 260, "{}", stage.told.len());
+}

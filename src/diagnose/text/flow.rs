@@ -1,5 +1,7 @@
 //! The lines of one writer as one text, with wraps taken back where they are certain, and the way back to the lines.
 
+use std::collections::HashMap;
+
 use super::LogLine;
 
 /// Widths at which terminals and e-mail programs cut a word in two.
@@ -31,8 +33,14 @@ impl Flow {
         self.starts.get(after.saturating_sub(1)).map_or(0, |s| s.0)
     }
 
+    /// The lines that begin at byte `at` or before, the last first: their indices in the excerpt.
+    pub fn lines_back_from(&self, at: usize) -> impl Iterator<Item = usize> {
+        let after = self.starts.partition_point(|&(start, _)| start <= at);
+        self.starts[..after].iter().rev().map(|&(_, line)| line)
+    }
+
     /// The lines that the text came from, as (index in the excerpt, where it begins in the text).
-    pub fn lines(&self) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+    pub fn lines(&self) -> impl Iterator<Item = (usize, usize)> {
         self.starts.iter().map(|&(start, line)| (line, start))
     }
 }
@@ -41,19 +49,14 @@ impl Flow {
 #[must_use]
 pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
     let width = wrap_width(lines);
-    let mut writers: Vec<&str> = Vec::new();
+    let writers = writers(lines, width);
+    let nexts = nexts(lines, &writers);
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut flows: Vec<Flow> = Vec::new();
-    let mut last = "";
     for (index, line) in lines.iter().enumerate() {
-        let before = index.checked_sub(1).map(|i| &lines[i]);
-        // What a terminal wrapped has no prefix of its own.
-        let is_rest =
-            line.writer.is_empty() && before.is_some_and(|before| width == Some(before.width));
-        last = if is_rest { last } else { &line.writer };
-        let at = writers.iter().position(|w| *w == last).unwrap_or_else(|| {
-            writers.push(last);
+        let at = *numbers.entry(writers[index]).or_insert_with(|| {
             flows.push(Flow::default());
-            writers.len() - 1
+            flows.len() - 1
         });
         let flow = &mut flows[at];
         flow.starts.push((flow.text.len(), index));
@@ -61,9 +64,7 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
             flow.text.push_str(&line.text);
         }
         // The words of a line of code go, the line stays.
-        let next = lines[index + 1..]
-            .iter()
-            .find(|next| next.writer == last || next.writer.is_empty());
+        let next = nexts[index].map(|next| &lines[next]);
         let goes_on = !line.is_code && next.is_some_and(|next| goes_on(line, next, width));
         if !goes_on {
             flow.text.push('\n');
@@ -72,6 +73,35 @@ pub fn flows(lines: &[LogLine]) -> Vec<Flow> {
         }
     }
     flows
+}
+
+/// Returns who wrote each line.
+fn writers(lines: &[LogLine], width: Option<usize>) -> Vec<&str> {
+    let mut writers: Vec<&str> = Vec::with_capacity(lines.len());
+    for (index, line) in lines.iter().enumerate() {
+        let before = index.checked_sub(1).map(|i| (&lines[i], writers[i]));
+        // What a terminal wrapped has no prefix of its own.
+        let rest_of = before.filter(|(before, _)| width == Some(before.width));
+        let writer = match rest_of.filter(|_| line.writer.is_empty()) {
+            Some((_, writer)) => writer,
+            None => &line.writer,
+        };
+        writers.push(writer);
+    }
+    writers
+}
+
+/// Returns for each line the next one that its writer, or nobody known, began.
+fn nexts(lines: &[LogLine], writers: &[&str]) -> Vec<Option<usize>> {
+    let mut nexts = vec![None; lines.len()];
+    let mut next_of: HashMap<&str, usize> = HashMap::new();
+    for (index, line) in lines.iter().enumerate().rev() {
+        let own = next_of.get(writers[index]).copied();
+        let unnamed = next_of.get("").copied();
+        nexts[index] = own.into_iter().chain(unnamed).min();
+        next_of.insert(&line.writer, index);
+    }
+    nexts
 }
 
 /// The width at which this excerpt was cut, if it was.

@@ -12,6 +12,7 @@ use ratatui::layout::Rect;
 use super::{Screen, ScreenDef, Step, moved};
 use crate::model::log::{LogSource, LogView};
 use crate::model::process::ProcessKey;
+use crate::model::units::Bytes;
 use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::app::App;
@@ -158,7 +159,10 @@ fn source_words(source: &LogSource) -> String {
         remarks.push(format!("shared by {} processes", source.writers));
     }
     if source.is_sampled {
-        remarks.push("sampled: it grows too fast".into());
+        remarks.push(match source.skipped {
+            Bytes(0) => "sampled: it grows too fast".into(),
+            skipped => format!("sampled: it grows too fast, skipped {skipped}"),
+        });
     }
     if remarks.is_empty() {
         return source.name.clone();
