@@ -240,7 +240,11 @@ pub struct Pools {
     pub list: Arc<Vec<Pool>>,
     pub unread: Arc<Vec<Unread>>,
     /// What other frameworks tell of their own.
-    #[serde(skip_serializing_if = "is_empty")]
+    #[serde(
+        rename = "reported_pools",
+        alias = "told",
+        skip_serializing_if = "is_empty"
+    )]
     pub told: Arc<Vec<ReportedPool>>,
 }
 

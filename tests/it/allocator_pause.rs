@@ -110,7 +110,7 @@ fn a_process_that_counts_all_the_time_is_read_exactly_and_goes_on() {
 
     let text = allocator(target.pid(), &["--pause"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("its 103 threads were held for "), "{text}");
+    assert!(text.contains("paused 103 threads for "), "{text}");
     assert!(!text.contains("approximate"), "{text}");
     assert_goes_on(target.pid(), counter);
 }
@@ -184,12 +184,12 @@ fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
     let (output, text) = hold.join().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = json(&output);
-    let sentence = format!("not held: PID {} traces it already", std::process::id());
+    let sentence = format!("not paused: PID {} traces it already", std::process::id());
     let hint = output["pause"]["hint"].as_str().unwrap();
     assert!(hint.starts_with(&sentence), "{hint}");
     assert_eq!(output["devices"][0]["exact"], true);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("; read while it ran"), "{text}");
+    assert!(text.contains("; read while the process ran"), "{text}");
 }
 
 #[test]

@@ -302,7 +302,11 @@ fn record_stops_after_its_time_and_says_what_it_wrote() {
         "{record:?}"
     );
     let frames = frames(&file);
-    let begin = format!("gputop: {} frames in {} (", frames.len(), file.display());
+    let begin = format!(
+        "gputop: recorded {} frames to {} (",
+        frames.len(),
+        file.display()
+    );
     assert!(record.err.starts_with(&begin), "{record:?}");
     assert_eq!(record.err.lines().count(), 1);
     assert!(frames.len() >= 5, "{} frames in 3 s", frames.len());
@@ -503,7 +507,7 @@ fn demo_plays_the_built_in_recording() {
     let fake = FakeNvml::h200s(1, "");
     run(&fake, ["demo"]).assert_refused(
         2,
-        "standard output is no terminal; the built-in recording can only be watched on one",
+        "cannot play the built-in recording: stdout is not a terminal. Run `gputop demo` in a terminal",
     );
 }
 
@@ -589,14 +593,15 @@ fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
     ] {
         run(&fake, [typo]).assert_refused(
             2,
-            &format!("there is no subcommand `{typo}`; did you mean `{meant}`? (a host of that name: `gputop -- {typo}`)"),
+            &format!("unknown subcommand `{typo}`; did you mean `{meant}`? For a host of that name: `gputop -- {typo}`"),
         );
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.gpt.zst");
     fs::write(&file, "x").unwrap();
     let name = file.to_str().unwrap();
-    let hint = format!("`{name}` is a file; `gputop replay {name}` plays it if it is a recording");
+    let hint =
+        format!("`{name}` is a file, not a host. To play a recording: `gputop replay {name}`");
     run(&fake, [name]).assert_refused(2, &hint);
     run(&fake, ["record", name]).assert_refused(2, &hint);
     for (word, sentence) in [

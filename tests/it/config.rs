@@ -139,7 +139,7 @@ fn a_mistake_is_one_sentence_with_its_place() {
         ),
         (
             "interval = \"5ms\"",
-            "line 1: an interval of 5ms is out of range; from 100ms to 1h",
+            "line 1: interval 5ms is out of range; use 100ms to 1h",
         ),
         (
             "[keys]\nqiut = \"x\"",

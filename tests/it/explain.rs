@@ -310,7 +310,7 @@ fn what_cannot_be_read_is_one_sentence() {
         (output.status.code(), err(&output)),
         (
             Some(2),
-            format!("gputop: {missing}: there is no such file\n")
+            format!("gputop: cannot read {missing}: no such file\n")
         )
     );
 
@@ -319,7 +319,7 @@ fn what_cannot_be_read_is_one_sentence() {
     let output = run(&[&empty.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        err(&output).contains("there is no file in it"),
+        err(&output).contains("no file in directory"),
         "{}",
         err(&output)
     );

@@ -326,7 +326,7 @@ fn where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(
-        said.contains("gputop could not be copied to far, or does not run there: what went wrong stands above; nvidia-smi there tells what it can\n"),
+        said.contains("cannot copy gputop to far, or run it there; see the error above. Using nvidia-smi on far instead\n"),
         "{said}"
     );
     let home = sshd.at("home");

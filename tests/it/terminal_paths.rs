@@ -387,7 +387,7 @@ fn an_output_that_is_closed_is_told_on_the_other() {
     assert_eq!(out.status.code(), Some(2));
     assert_eq!(
         String::from_utf8(out.stderr).unwrap(),
-        "gputop: standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording\n"
+        "gputop: stdout is not a terminal, so the dashboard cannot start. Use `gputop once` for one sample, or `gputop record` for a recording\n"
     );
 }
 

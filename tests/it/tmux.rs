@@ -316,7 +316,7 @@ fn doctor_says_what_tmux_takes_away() {
         "the option",
     );
     tmux.wait_for(
-        |screen| screen.contains("no terminal in front of it"),
+        |screen| screen.contains("not attached to a terminal"),
         "that nobody is attached",
     );
 }

@@ -173,19 +173,19 @@ fn what_is_typed_wrong_is_told_with_the_nearest_right_thing() {
             "`expandable_segments` came with torch 2.1, and this is 2.0",
         ),
         (&["--conf", "backend:cudaMallocAsync"], "keeps no segments"),
-        (&["--card", "24"], "in which unit?"),
+        (&["--card", "24"], "unit missing; use"),
         (
             &["--card", "1GiB", "--outside", "2GiB"],
-            "nothing of the card's",
+            "no memory left for the allocator",
         ),
-        (&["--torch", "new"], "a release is written `2.8`"),
+        (&["--torch", "new"], "not a PyTorch release; use 2.8"),
     ] {
         let out = whatif(&[&[file.as_str()], args].concat());
         assert_eq!(out.status.code(), Some(2), "{args:?}");
         assert!(said(&out).contains(told), "{args:?}: {}", said(&out));
     }
     for (source, told) in [
-        ("no/such.pickle", "there is no such file"),
+        ("no/such.pickle", "no such file"),
         ("4294967295", "no such process"),
         ("Cargo.toml", "Cargo.toml"),
     ] {

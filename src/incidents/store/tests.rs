@@ -178,10 +178,10 @@ fn damaged_files_are_told_and_nothing_strange_is_opened() {
         told[1..6],
         [
             "bbbb: it was written by a newer gputop (schema 2)",
-            "cccc: it is larger than 4 MiB",
-            "dddd: it is not a plain file",
-            "eeee: it is not a plain file",
-            "ffff: it is not a plain file",
+            "cccc: larger than 4 MiB",
+            "dddd: not a regular file",
+            "eeee: not a regular file",
+            "ffff: not a regular file",
         ]
     );
     assert_eq!(told.len(), 7);
