@@ -84,18 +84,18 @@ impl ConfigFile {
         let mut file = Self::default();
         for (key, value) in table.get_ref() {
             let name = key.get_ref();
-            let here = lines.at(key.span());
+            let origin = lines.at(key.span());
             if name == KEYS.name {
                 file.bindings = bindings(value, &lines)?;
             } else if name == HOSTS.name {
                 file.groups = groups(value, &lines)?;
             } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
-                file.values.push((def, raw(def, value, &here)?, here));
+                file.values.push((def, raw(def, value, &origin)?, origin));
             } else {
                 let names = SETTINGS.iter().map(|def| def.name);
                 let names = names.chain(TABLES.iter().map(|def| def.name));
                 return Err(SettingError::UnknownKey {
-                    origin: here,
+                    origin,
                     key: quoted(name),
                     instead: instead_of(name, names),
                 });
@@ -140,7 +140,11 @@ impl Lines<'_> {
     }
 }
 
-fn raw(def: &SettingDef, value: &Spanned<DeValue<'_>>, here: &Origin) -> Result<Raw, SettingError> {
+fn raw(
+    def: &SettingDef,
+    value: &Spanned<DeValue<'_>>,
+    origin: &Origin,
+) -> Result<Raw, SettingError> {
     let raw = match (def.kind, value.get_ref()) {
         (Kind::Text, DeValue::String(text)) => Some(Raw::Text(text.to_string())),
         (Kind::Switch, DeValue::Boolean(is_on)) => Some(Raw::Switch(*is_on)),
@@ -151,7 +155,7 @@ fn raw(def: &SettingDef, value: &Spanned<DeValue<'_>>, here: &Origin) -> Result<
             Kind::Text => format!("a string such as {}", def.example),
             Kind::Switch => "true or false".to_owned(),
         };
-        wrong_kind(def.name, value, expected, here)
+        wrong_kind(def.name, value, expected, origin)
     })
 }
 
@@ -170,16 +174,16 @@ fn bindings(
     };
     let mut bindings = Vec::new();
     for (action, keys) in keys {
-        let here = lines.at(action.span());
+        let origin = lines.at(action.span());
         let names = key_names(keys.get_ref()).ok_or_else(|| {
             let expected = "a key such as \"x\", or a list such as [\"x\", \"f10\"]".to_owned();
-            wrong_kind(action.get_ref(), keys, expected, &here)
+            wrong_kind(action.get_ref(), keys, expected, &origin)
         })?;
         let binding = Binding {
             action: action.get_ref().to_string(),
             keys: names,
         };
-        bindings.push((binding, here));
+        bindings.push((binding, origin));
     }
     Ok(bindings)
 }
@@ -196,12 +200,12 @@ fn groups(table: &Spanned<DeValue<'_>>, lines: &Lines<'_>) -> Result<Vec<Group>,
     };
     let mut groups = Vec::new();
     for (name, hosts) in named {
-        let here = lines.at(name.span());
+        let origin = lines.at(name.span());
         let words = host_words(hosts, lines).ok_or_else(|| {
             let expected = "a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]".to_owned();
-            wrong_kind(name.get_ref(), hosts, expected, &here)
+            wrong_kind(name.get_ref(), hosts, expected, &origin)
         })?;
-        groups.push(group(name.get_ref(), words, here)?);
+        groups.push(group(name.get_ref(), words, origin)?);
     }
     Ok(groups)
 }
@@ -232,10 +236,10 @@ fn wrong_kind(
     key: &str,
     value: &Spanned<DeValue<'_>>,
     expected: String,
-    here: &Origin,
+    origin: &Origin,
 ) -> SettingError {
     SettingError::WrongKind {
-        origin: here.clone(),
+        origin: origin.clone(),
         key: quoted(key),
         found: match value.get_ref() {
             DeValue::String(_) => "a string",

@@ -37,14 +37,14 @@ pub fn group(
         return Err(wrong(&origin, what));
     }
     let mut hosts = Vec::new();
-    for (word, here) in words {
-        let host = Target::parse(word).map_err(|error| wrong(&here, error.to_string()))?;
+    for (word, origin) in words {
+        let host = Target::parse(word).map_err(|error| wrong(&origin, error.to_string()))?;
         if hosts.contains(&host) {
             let what = format!(
                 "`{}` is listed twice in `{shown}`; remove one",
                 quoted(word)
             );
-            return Err(wrong(&here, what));
+            return Err(wrong(&origin, what));
         }
         hosts.push(host);
     }
