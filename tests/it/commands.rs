@@ -132,7 +132,8 @@ fn a_closed_standard_output_is_a_failure() {
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args}: {said}");
-        let sentence = "gputop: cannot print: standard output is closed\n";
+        let sentence =
+            "gputop: cannot print: standard output is closed. Redirect it to a file or /dev/null\n";
         assert!(said.ends_with(sentence), "{args}: {said}");
     }
     // Nobody wants it, which is no failure.
@@ -489,7 +490,7 @@ fn replay_takes_only_speeds_that_it_has() {
         let replay = run(&fake, ["replay", "x.gpt.zst", &format!("--speed={speed}")]);
         assert_eq!(replay.code, Some(2), "{replay:?}");
         assert!(
-            replay.err.contains("out of range; from 0.125 to 64"),
+            replay.err.contains("out of range; use 0.125 to 64"),
             "{replay:?}"
         );
     }

@@ -88,13 +88,13 @@ fn what_is_printed_is_a_configuration() {
     let printed = Home::new("").run(&[], &["config", "print"]);
     assert_eq!(
         line(&printed, "ascii"),
-        "ascii = false  # default, by the locale"
+        "ascii = false  # default, from the locale"
     );
     let again = Home::new(&printed.out);
     let checked = again.run(&[], &["config", "check"]);
     assert_eq!(
         checked.out,
-        format!("{} is right\n", again.config().display())
+        format!("{} is valid\n", again.config().display())
     );
     assert_eq!(checked.code, Some(0));
 }
@@ -120,7 +120,10 @@ fn where_it_is_can_be_said_in_three_ways() {
     }
     fs::remove_file(home.config()).unwrap();
     let checked = home.run(&[], &["config", "check"]);
-    let expected = format!("{} is not there; the defaults hold\n", path("config.toml"));
+    let expected = format!(
+        "{} does not exist; the defaults apply\n",
+        path("config.toml")
+    );
     assert_eq!((checked.code, checked.out), (Some(0), expected));
 }
 
@@ -131,11 +134,11 @@ fn a_mistake_is_one_sentence_with_its_place() {
     for (text, sentence) in [
         (
             "\nthem = \"dark\"",
-            "line 2: there is no key `them`; did you mean `theme`?",
+            "line 2: unknown key `them`; did you mean `theme`?",
         ),
         (
             "interval = 2",
-            "line 1: `interval` is a number; wanted is a text such as \"1s\"",
+            "line 1: `interval` is a number; expected a string such as \"1s\"",
         ),
         (
             "interval = \"5ms\"",
@@ -155,11 +158,11 @@ fn a_mistake_is_one_sentence_with_its_place() {
         ),
         (
             "[host]\n",
-            "line 1: there is no key `host`; did you mean `hosts`?",
+            "line 1: unknown key `host`; did you mean `hosts`?",
         ),
         (
             "density = \"tight\"",
-            "line 1: there is no density `tight`; there are normal, compact",
+            "line 1: unknown density `tight`; there are normal, compact",
         ),
         (
             "[keys]\nup = \"s\"",
@@ -172,18 +175,18 @@ fn a_mistake_is_one_sentence_with_its_place() {
     // What cannot be read.
     fs::write(home.config(), b"theme = \"\xff\"").unwrap();
     home.assert_wrong(&format!(
-        "the configuration {path} cannot be read: stream did not contain valid UTF-8"
+        "cannot read configuration {path}: stream did not contain valid UTF-8"
     ));
     fs::remove_file(home.config()).unwrap();
     fs::create_dir(home.config()).unwrap();
     home.assert_wrong(&format!(
-        "the configuration {path} cannot be read: Is a directory (os error 21)"
+        "cannot read configuration {path}: Is a directory (os error 21)"
     ));
     // Named, it must be there.
     let missing = home.run(&[], &["--config", "/no/such.toml", "config", "check"]);
     missing.assert_refused(
         2,
-        "the configuration /no/such.toml cannot be read: No such file or directory (os error 2)",
+        "cannot read configuration /no/such.toml: No such file or directory (os error 2)",
     );
     let variable = home.run(
         &[("GPUTOP_INTERVAL", "soon")],
@@ -191,7 +194,7 @@ fn a_mistake_is_one_sentence_with_its_place() {
     );
     variable.assert_refused(
         2,
-        "GPUTOP_INTERVAL: `soon` is no time; write 1s, 500ms or 2m",
+        "GPUTOP_INTERVAL: `soon` is not a duration; use 1s, 500ms or 2m",
     );
 }
 
@@ -243,12 +246,12 @@ fn a_wrong_theme_is_one_sentence_with_its_place() {
     home.write("config.toml", "theme = \"drak\"");
     let path = home.config().display().to_string();
     home.assert_wrong(&format!(
-        "{path}, line 1: there is no theme `drak`; did you mean `dark`?"
+        "{path}, line 1: unknown theme `drak`; did you mean `dark`?"
     ));
     let flag = home.run(&[], &["--theme", "../mine", "config", "check"]);
     flag.assert_refused(
         2,
-        "--theme: there is no theme `../mine`; there are dark, light, colour-blind, 16, mono, auto",
+        "--theme: unknown theme `../mine`; there are dark, light, colour-blind, 16, mono, auto",
     );
 }
 
