@@ -333,7 +333,7 @@ fn what_cannot_be_read_is_one_sentence() {
     let output = run(&["--json", &path]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(json_of(&output)["incidents"][0]["id"], "oom-fragmentation");
-    assert!(err(&output).contains("cut off"), "{}", err(&output));
+    assert!(err(&output).contains("truncated"), "{}", err(&output));
 
     let path = write(
         &folder,
