@@ -356,7 +356,7 @@ pub fn incident(data: &[u8]) {
     let entries = store.list().map(|listing| listing.entries);
     for entry in entries.unwrap_or_default() {
         let record = entry.record;
-        let _ = print(std::slice::from_ref(&record.incident));
+        assert_printable(&print(std::slice::from_ref(&record.incident)));
         let mut app = app();
         app.take_stored(vec![known(&record)]);
         draw(&mut app, data);
