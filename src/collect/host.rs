@@ -78,7 +78,7 @@ fn refresh_cpu(system: &mut System, refreshed: &mut Option<Mono>, now: Mono) -> 
 
 fn cores(system: &System) -> Reading<u32> {
     match u32::try_from(system.cpus().len()) {
-        Ok(0) | Err(_) => Reading::missing(Reason::Unknown, "/proc/stat could not be read"),
+        Ok(0) | Err(_) => Reading::missing(Reason::Unknown, "cannot read /proc/stat"),
         Ok(cores) => Reading::Value(cores),
     }
 }
@@ -87,7 +87,7 @@ fn cores(system: &System) -> Reading<u32> {
 fn memory(system: &System) -> Host {
     let total = system.total_memory();
     let read = |bytes: u64| match total {
-        0 => Reading::missing(Reason::Unknown, "/proc/meminfo could not be read"),
+        0 => Reading::missing(Reason::Unknown, "cannot read /proc/meminfo"),
         _ => Reading::Value(Bytes(bytes)),
     };
     Host {
@@ -101,7 +101,7 @@ fn memory(system: &System) -> Host {
 
 fn load() -> Reading<Vec<f64>> {
     System::load_average().map_or_else(
-        |_| Reading::missing(Reason::Unknown, "/proc/loadavg could not be read"),
+        |_| Reading::missing(Reason::Unknown, "cannot read /proc/loadavg"),
         |load| Reading::Value(vec![load.one, load.five, load.fifteen]),
     )
 }
@@ -118,12 +118,7 @@ pub fn hello() -> Hello {
         reduced: false,
         boot_id: first_line(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default(),
         kernel: first_line(Path::new("/proc/sys/kernel/osrelease")).map_or_else(
-            || {
-                Reading::missing(
-                    Reason::Unknown,
-                    "/proc/sys/kernel/osrelease could not be read",
-                )
-            },
+            || Reading::missing(Reason::Unknown, "cannot read /proc/sys/kernel/osrelease"),
             Reading::Value,
         ),
         namespace: pid_namespace(Path::new("/proc")),
@@ -150,7 +145,7 @@ fn namespace_id(proc_root: &Path) -> Reading<u64> {
         .and_then(Path::to_str)
         .and_then(|link| link.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
     id.map_or_else(
-        || Reading::missing(Reason::Unknown, "/proc/self/ns/pid could not be read"),
+        || Reading::missing(Reason::Unknown, "cannot read /proc/self/ns/pid"),
         Reading::Value,
     )
 }

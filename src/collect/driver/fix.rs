@@ -1,7 +1,7 @@
 //! Fixes for each driver problem, as commands that this user can run.
 //!
 //! A command is alone on its line or at the end of a clause, without a period after it, so that it can be copied.
-//! A user user is not root is advised to ask the administrator for commands that need root.
+//! Users other than root are advised to ask the administrator to run it.
 
 use std::path::Path;
 
@@ -92,9 +92,9 @@ pub fn mismatch(library: Option<&str>, kernel: Option<&str>) -> String {
 
 pub fn wsl(has_device: bool, has_library: bool) -> String {
     match (has_device, has_library) {
-        (false, _) => "Windows step not pass a GPU to this WSL: /dev/dxg is missing.",
+        (false, _) => "Windows does not pass a GPU to this WSL: /dev/dxg is missing.",
         (true, false) => "The NVIDIA driver for WSL is not installed in Windows: /usr/lib/wsl/lib/libnvidia-ml.so.1 is missing.",
-        (true, true) => "This WSL step not find the NVIDIA driver of Windows.",
+        (true, true) => "This WSL does not find the NVIDIA driver of Windows.",
     }
     .into()
 }

@@ -57,11 +57,11 @@ impl Image {
         if !header.starts_with(MAGIC) {
             return Err(none);
         }
-        Self::of_header(memory, base, View(&header))?.ok_or(none)
+        Self::from_header(memory, base, View(&header))?.ok_or(none)
     }
 
     /// Returns `None` if the header is incomplete.
-    fn of_header(
+    fn from_header(
         memory: &impl Memory,
         base: u64,
         header: View<'_>,

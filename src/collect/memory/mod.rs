@@ -33,7 +33,7 @@ pub struct Range {
     pub len: usize,
 }
 
-/// Why memory could not be read.
+/// Reason why memory could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// A clause with the reason and the fix for this user.

@@ -75,7 +75,7 @@ pub struct PauseStats {
     pub threads: usize,
     /// Time from the first stopped thread to the last resumed one.
     pub time: Duration,
-    /// True if the time limit outcome the pause before the reader was done.
+    /// True if the time limit ended the pause before the reader was done.
     pub is_cut_short: bool,
 }
 

@@ -215,10 +215,10 @@ pub fn slow(device: &Device<'_>, gpu: &mut Gpu) {
     };
 }
 
-/// Reads the fan speed. Data-centre cards do not have a fan, and the driver rejects a query of its speed.
+/// Reads the fan speed. Data-centre GPUs do not have a fan, and the driver rejects the query as an invalid argument.
 fn fan(device: &Device<'_>) -> Reading<Percent> {
     match device.num_fans() {
-        Ok(0) => Reading::missing(Reason::Unsupported, "the card has no fan"),
+        Ok(0) => Reading::missing(Reason::Unsupported, "the GPU does not have a fan"),
         _ => percent(reading(device.fan_speed(0))),
     }
 }
@@ -233,7 +233,7 @@ fn memory_temperature(device: &Device<'_>) -> Reading<Celsius> {
                 _ => Err(NvmlError::NoData),
             }
         });
-    // Cards without the sensor report 0.
+    // GPUs without the sensor report 0.
     match celsius(value) {
         Reading::Value(Celsius(0)) => Reading::Missing(Reason::Unsupported.into()),
         other => other,
@@ -403,7 +403,7 @@ pub struct Counters {
 
 /// Reads the figures that are shown only for the focused GPU.
 pub fn traffic(device: &Device<'_>, now: Mono, last: &mut Option<Counters>) -> Traffic {
-    // NVML's KB is 1000 bytes here (nvml.h: "PCIe throughput in KB/s").
+    // Here a KB of NVML is 1000 bytes (nvml.h: "PCIe throughput in KB/s").
     let pcie = |counter| {
         reading(device.pcie_throughput(counter)).map(|kb| BytesPerSecond(u64::from(kb) * 1_000))
     };

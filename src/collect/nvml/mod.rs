@@ -1,11 +1,9 @@
-//! GPUs through NVML: one worker thread per GPU, so that a GPU whose driver hangs makes only itself stale.
+//! Reads GPUs through NVML, with one worker thread per GPU: if the driver hangs for one GPU, the others stay up to date.
 //!
 //! Data flow: `worker` wakes on each tick and calls `device` for the groups that `schedule` says are due. The readings
 //! go into one [`Gpu`](crate::model::gpu::Gpu), which is sent to the agent as a section. `library` loads and reloads
 //! the NVML library, `raw` contains the few calls that the wrapper makes twice or lacks, and `reason` converts an NVML
 //! error to the reason that a screen shows. `xid` waits for errors that the driver reports asynchronously.
-//!
-//! No code outside this folder depends on NVML.
 
 mod device;
 pub mod library;

@@ -31,7 +31,7 @@ pub struct Buffers {
     samples: Vec<nvml::nvmlProcessUtilizationSample_t>,
 }
 
-/// A process as the driver lists it.
+/// A process in the driver's list.
 pub struct DriverProcess {
     pub pid: u32,
     pub used: Option<u64>,

@@ -24,7 +24,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// A command from the agent to a worker.
 #[derive(Debug, Clone, Copy)]
 pub enum WorkerCommand {
-    /// Whether the GPU's own screen is open, which shows the expensive figures.
+    /// Reads the expensive figures (`true`) or stops reading them. Only the GPU's own screen shows them.
     Focus(bool),
     Interval(Millis),
     /// Read now, before the next tick: an allocation failed.

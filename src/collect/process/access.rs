@@ -71,7 +71,7 @@ impl Access {
         self.hidepid
             .get_or_init(|| {
                 let mounts = fs::read_to_string(self.proc_root.join("self/mounts")).ok()?;
-                Hidepid::of_mounts(&mounts)
+                Hidepid::from_mounts(&mounts)
             })
             .as_ref()
     }
@@ -79,7 +79,7 @@ impl Access {
 
 impl Hidepid {
     /// Parses the setting of /proc. If it is mounted several times, the last mount is the visible one.
-    fn of_mounts(mounts: &str) -> Option<Self> {
+    fn from_mounts(mounts: &str) -> Option<Self> {
         let options = mounts
             .lines()
             .filter_map(|line| {
@@ -159,15 +159,15 @@ mod tests {
     #[test]
     fn uses_the_last_mount_of_proc() {
         let remounted = "proc /proc proc rw,hidepid=2 0 0\nproc /proc proc rw 0 0\n";
-        assert_eq!(Hidepid::of_mounts(remounted), None);
+        assert_eq!(Hidepid::from_mounts(remounted), None);
         assert_eq!(
-            Hidepid::of_mounts("proc /jail/proc proc rw,hidepid=2 0 0\n"),
+            Hidepid::from_mounts("proc /jail/proc proc rw,hidepid=2 0 0\n"),
             None
         );
         assert_eq!(
-            Hidepid::of_mounts("proc /proc proc rw,hidepid=0 0 0\n"),
+            Hidepid::from_mounts("proc /proc proc rw,hidepid=0 0 0\n"),
             None
         );
-        assert!(Hidepid::of_mounts("proc /proc proc rw,hidepid=2 0 0\n").is_some());
+        assert!(Hidepid::from_mounts("proc /proc proc rw,hidepid=2 0 0\n").is_some());
     }
 }

@@ -122,7 +122,7 @@ impl ProcessTable {
         self.open_gpus.scan_when_due(now);
         let mut readout = self.read_listed(self.open_gpus.pids(), now);
         for process in &mut readout.list {
-            process.open_gpus = self.open_gpus.of(process.key.pid, gpu_minors);
+            process.open_gpus = self.open_gpus.gpus(process.key.pid, gpu_minors);
         }
         readout
     }

@@ -48,7 +48,8 @@ impl OpenGpus {
         self.minors.keys().copied().collect()
     }
 
-    pub fn of(&self, pid: Pid, gpu_minors: &[(u32, GpuUuid)]) -> Vec<GpuUuid> {
+    /// Returns the GPUs that a process has open.
+    pub fn gpus(&self, pid: Pid, gpu_minors: &[(u32, GpuUuid)]) -> Vec<GpuUuid> {
         let open = self.minors.get(&pid).map_or(&[][..], Vec::as_slice);
         gpu_minors
             .iter()

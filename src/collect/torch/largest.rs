@@ -89,13 +89,18 @@ impl<M: Memory> Search<'_, M> {
         let mut largest = 0;
         for (set, ends) in sets.iter().zip(ends.chunks_exact(2)) {
             let (first, last) = (ends[0].1, ends[1].1);
-            largest = largest.max(self.largest_of(set, first.stream, last)?);
+            largest = largest.max(self.largest_in_set(set, first.stream, last)?);
         }
         Ok(largest)
     }
 
     /// Checks the largest block of each stream, from the last stream to the first.
-    fn largest_of(&self, set: &Set, first_stream: u64, last: Block) -> Result<u64, UnknownReason> {
+    fn largest_in_set(
+        &self,
+        set: &Set,
+        first_stream: u64,
+        last: Block,
+    ) -> Result<u64, UnknownReason> {
         let mut largest = last.size;
         let mut stream = last.stream;
         for _ in 0..MAX_STREAMS {

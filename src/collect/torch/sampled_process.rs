@@ -17,7 +17,7 @@ use crate::model::units::Mono;
 /// Maximum number of processes to attach to per sample. Attaching takes up to 5 ms.
 const MAX_ATTACH_PER_SAMPLE: u32 = 1;
 
-/// One round over all processes.
+/// State of one sampling round over all processes.
 pub struct Tick {
     now: Mono,
     attached: u32,

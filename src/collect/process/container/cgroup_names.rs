@@ -15,16 +15,16 @@ const SHORT_DIGITS: usize = 12;
 const MAX_NAME_CHARS: usize = 64;
 
 /// Returns the container that `/proc/PID/cgroup` names, in either cgroup version.
-pub fn found(cgroup: &str) -> Option<ContainerMatch> {
-    let each = |of: fn(&[&str]) -> Option<ContainerMatch>| {
+pub fn find(cgroup: &str) -> Option<ContainerMatch> {
+    let first_line = |parse: fn(&[&str]) -> Option<ContainerMatch>| {
         cgroup.lines().find_map(|line| {
             let path: Vec<&str> = segments(line).collect();
-            of(&path)
+            parse(&path)
         })
     };
-    each(with_id)
-        .or_else(|| each(with_name))
-        .or_else(|| each(slurm_step))
+    first_line(with_id)
+        .or_else(|| first_line(with_name))
+        .or_else(|| first_line(slurm_step))
 }
 
 fn with_id(path: &[&str]) -> Option<ContainerMatch> {
@@ -125,8 +125,8 @@ mod tests {
     const ID: &str = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
     const POD: &str = "8a1c3b52-91d4-4a6e-b1f0-2c7d5e9f0a11";
 
-    fn of(cgroup: &str) -> Option<(Runtime, String)> {
-        found(cgroup).map(|found| (found.runtime, found.shown))
+    fn find_shown(cgroup: &str) -> Option<(Runtime, String)> {
+        find(cgroup).map(|found| (found.runtime, found.shown))
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         ];
         for (runtime, cgroup) in spellings {
             let expected = Some((runtime, "5f0a8b7c6d5e".to_owned()));
-            assert_eq!(of(&cgroup), expected, "{cgroup}");
+            assert_eq!(find_shown(&cgroup), expected, "{cgroup}");
         }
     }
 
@@ -184,10 +184,10 @@ mod tests {
             format!("pod{POD}"),
             format!("kubepods-pod{}.slice", POD.replace('-', "_")),
         ] {
-            let found = found(&format!("0::/kubepods/{pod}/{ID}")).expect("test setup");
+            let found = find(&format!("0::/kubepods/{pod}/{ID}")).expect("test setup");
             assert_eq!(found.pod.as_deref(), Some(POD));
         }
-        let short = found(&format!("0::/kubepods/pod1234/{ID}")).expect("test setup");
+        let short = find(&format!("0::/kubepods/pod1234/{ID}")).expect("test setup");
         assert_eq!((short.pod, short.runtime), (None, Runtime::Unknown));
     }
 
@@ -219,9 +219,11 @@ mod tests {
             ("0::/", None),
             ("", None),
         ] {
-            assert_eq!(of(cgroup), expected, "{cgroup}");
+            assert_eq!(find_shown(cgroup), expected, "{cgroup}");
         }
-        let hostile = of("0::/lxc.payload.a\u{202e}b").expect("test setup").1;
+        let hostile = find_shown("0::/lxc.payload.a\u{202e}b")
+            .expect("test setup")
+            .1;
         assert_eq!(hostile, "a\\u{202e}b");
     }
 }

@@ -15,7 +15,7 @@ use crate::model::text::visible;
 const MAX_NAME_CHARS: usize = 64;
 
 /// Returns the container, and the image's file name if the environment contains it.
-pub fn found(
+pub fn find(
     dir: &Dir,
     environment: Option<&List>,
     own: Option<u64>,
@@ -49,11 +49,11 @@ pub fn found(
 
 fn by_mounts(dir: &Dir) -> Option<Runtime> {
     let mounts = nul_list::read(dir.file("mountinfo").ok()?).ok()?;
-    of_mounts(&String::from_utf8_lossy(&mounts))
+    runtime_from_mounts(&String::from_utf8_lossy(&mounts))
 }
 
 /// Parses the mounts. The last mount of `/` is the visible one.
-fn of_mounts(mountinfo: &str) -> Option<Runtime> {
+fn runtime_from_mounts(mountinfo: &str) -> Option<Runtime> {
     let root = mountinfo
         .lines()
         .rfind(|line| line.split(' ').nth(4) == Some("/"))?;
@@ -74,12 +74,15 @@ mod tests {
     fn detects_runtime_from_visible_root_mount() {
         let root = |source: &str| format!("100 90 0:60 / / ro,relatime - overlay {source}\n");
         let session = root("overlay ro,lowerdir=/var/lib/apptainer/mnt/session/rootfs");
-        assert_eq!(of_mounts(&session), Some(Runtime::Apptainer));
+        assert_eq!(runtime_from_mounts(&session), Some(Runtime::Apptainer));
         let old = root("overlay ro,lowerdir=/usr/local/var/singularity/mnt/session/rootfs");
-        assert_eq!(of_mounts(&old), Some(Runtime::Singularity));
-        assert_eq!(of_mounts(&format!("{session}{}", root("overlay rw"))), None);
+        assert_eq!(runtime_from_mounts(&old), Some(Runtime::Singularity));
+        assert_eq!(
+            runtime_from_mounts(&format!("{session}{}", root("overlay rw"))),
+            None
+        );
         let elsewhere = session.replace(" / / ", " / /mnt ");
-        assert_eq!(of_mounts(&elsewhere), None);
-        assert_eq!(of_mounts("nonsense\n"), None);
+        assert_eq!(runtime_from_mounts(&elsewhere), None);
+        assert_eq!(runtime_from_mounts("nonsense\n"), None);
     }
 }

@@ -58,7 +58,7 @@ impl ContainerMatch {
 
 /// Returns the id of the process's Docker container; `None` for containers of other runtimes.
 pub fn docker_id(cgroup: &str) -> Option<String> {
-    let found = cgroup_names::found(cgroup)?;
+    let found = cgroup_names::find(cgroup)?;
     matches!(found.runtime, Runtime::Docker | Runtime::Unknown).then_some(found.id)
 }
 
@@ -85,11 +85,11 @@ impl Containers {
         dir: &Dir,
         environment: Option<&List>,
     ) {
-        let by_cgroup = cgroup_names::found(cgroup);
+        let by_cgroup = cgroup_names::find(cgroup);
         // A Slurm step may run in an image.
         let by_image = match &by_cgroup {
             Some(found) if found.runtime != Runtime::Slurm => None,
-            _ => image::found(dir, environment, self.own_mount_namespace),
+            _ => image::find(dir, environment, self.own_mount_namespace),
         };
         (process.container_runtime, process.container_name) = (None, Reading::default());
         if let Some((found, name)) = by_image {
@@ -104,7 +104,7 @@ impl Containers {
             );
             take(process, found);
         } else if let Some(found) = by_cgroup {
-            process.container_name = self.names.of(&found, environment);
+            process.container_name = self.names.name(&found, environment);
             take(process, found);
         } else {
             process.container = Reading::missing(

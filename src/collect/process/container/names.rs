@@ -60,7 +60,8 @@ impl Names {
         }
     }
 
-    pub fn of(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
+    /// Returns the name of a container, or the reason why it is unknown.
+    pub fn name(&mut self, found: &ContainerMatch, environment: Option<&List>) -> Reading<String> {
         if let Some(name) = self.known.get(&found.id) {
             return Reading::Value(name.clone());
         }
@@ -206,7 +207,7 @@ mod tests {
                 shown: String::new(),
                 pod: pod.then(|| POD.to_owned()),
             };
-            Names::new(files).of(&found, Some(&environment))
+            Names::new(files).name(&found, Some(&environment))
         }
     }
 
