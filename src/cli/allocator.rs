@@ -280,7 +280,7 @@ fn read_standing(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Fa
         return Err(Failure::Busy);
     }
     let found = in_use(stats).into_iter().map(|stats| {
-        let map = attached.map_of_held(stats.ordinal);
+        let map = attached.map_of_paused(stats.ordinal);
         (stats, map)
     });
     Ok(found.collect())
@@ -288,8 +288,8 @@ fn read_standing(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Fa
 
 /// The devices that anything was asked of; of a process that asked for nothing yet, one.
 fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
-    if stats.iter().any(DeviceStats::is_touched) {
-        stats.retain(DeviceStats::is_touched);
+    if stats.iter().any(DeviceStats::is_used) {
+        stats.retain(DeviceStats::is_used);
     } else {
         stats.truncate(1);
     }
@@ -570,7 +570,7 @@ fn write_segments(text: &mut String, device: &Device) {
     if !device.exact {
         let _ = writeln!(
             text,
-            "  map approximate: the allocator was changing all the time"
+            "  map approximate: the allocator changed during every read"
         );
     }
     for segment in segments.iter().filter(|segment| segment.blocks.is_some()) {

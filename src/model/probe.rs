@@ -199,8 +199,8 @@ impl Policy {
 #[serde(default)]
 pub struct PatternRun {
     pub policy: Policy,
-    /// Where sizes and lifetimes come from: `synthetic`; `PID 418, its trace`, `PID 418, watched`, `PID 418, its present
-    /// blocks`.
+    /// Where sizes and lifetimes come from: `synthetic`; `PID 418, allocation trace`, `PID 418, sampled`, `PID 418,
+    /// current blocks`.
     pub source: String,
     /// It could hold so much.
     pub arena_bytes: Bytes,

@@ -26,7 +26,7 @@ pub struct PatternRequest(
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pattern {
-    /// `synthetic`, `PID 418, watched`.
+    /// `synthetic`, `PID 418, sampled`.
     pub source: String,
     pub requests: Vec<PatternRequest>,
 }

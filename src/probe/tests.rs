@@ -339,7 +339,7 @@ fn a_history_gives_each_request_its_size_and_life() {
         ..Trace::default()
     };
     let lives = |trace: &Trace, arena| {
-        let requests = of_trace(trace, "PID 1, its trace", arena).requests;
+        let requests = of_trace(trace, "PID 1, allocation trace", arena).requests;
         requests
             .iter()
             .map(|w| (w.0 / MIB, w.1))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gputop::collect::memory::Memory;
 use gputop::collect::memory::live::Live;
-use gputop::collect::memory::pause::{PauseError, TO_HOLD, ThreadPause};
+use gputop::collect::memory::pause::{MAX_PAUSE, PauseError, ThreadPause};
 use gputop::collect::memory::{Range, view::View};
 use gputop::collect::torch::Attached;
 use gputop::model::units::Pid;
@@ -125,7 +125,7 @@ fn nothing_moves_while_it_is_held_and_the_hold_ends_by_itself() {
     // Nobody lets it go.
     wait_until("the limit", || word(target.pid(), counter) > first);
     let held = hold.release().unwrap();
-    assert!(held.is_cut_short && held.time >= TO_HOLD, "{held:?}");
+    assert!(held.is_cut_short && held.time >= MAX_PAUSE, "{held:?}");
     assert_goes_on(target.pid(), counter);
 }
 
@@ -148,7 +148,7 @@ fn child() {
     let pid = std::env::var("GPUTOP_TEST_HOLD").unwrap().parse().unwrap();
     loop {
         let _hold = ThreadPause::new(Path::new(PROC), Pid(pid));
-        std::thread::sleep(TO_HOLD / 2);
+        std::thread::sleep(MAX_PAUSE / 2);
     }
 }
 
@@ -184,7 +184,10 @@ fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
     let (output, text) = hold.join().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = json(&output);
-    let sentence = format!("not held: PID {} traces it already", std::process::id());
+    let sentence = format!(
+        "not held: PID {} already traces the process",
+        std::process::id()
+    );
     let hint = output["pause"]["hint"].as_str().unwrap();
     assert!(hint.starts_with(&sentence), "{hint}");
     assert_eq!(output["devices"][0]["exact"], true);

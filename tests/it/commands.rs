@@ -86,7 +86,7 @@ fn once_as_json_holds_bytes_and_reasons() {
     assert_eq!(gpus[1]["temperature"], json!({"missing": "unsupported"}));
     assert_eq!(
         gpus[1]["power"],
-        json!({"missing": "denied", "hint": "the driver shows it to root only"})
+        json!({"missing": "denied", "hint": "the driver requires root for this value"})
     );
     let vram = &gpus[1]["processes"][0]["vram"];
     assert_eq!(vram["missing"], "unsupported");

@@ -257,7 +257,7 @@ fn all_refused(error: &str) -> String {
 fn what_the_driver_refuses_is_a_dash_with_its_reason_and_no_zero() {
     for (error, reason) in [
         ("not_supported", "not supported here"),
-        ("no_permission", "the driver shows it to root only"),
+        ("no_permission", "the driver requires root for this value"),
     ] {
         let fake = FakeNvml::new(&all_refused(error));
         let terminal = dashboard(&fake).size(60, 200).start();
@@ -356,7 +356,7 @@ fn memory_that_the_driver_does_not_tell_is_a_dash_and_no_zero() {
     // Then nobody can say that the memory is nobody's.
     wait_gpu(&terminal, "0", &[("USED", "20.6"), ("NOTE", "")]);
     terminal.send("G\r");
-    terminal.wait_text("the driver does not tell this process's memory");
+    terminal.wait_text("the driver does not report this process's memory");
     terminal.send("q");
     terminal.wait_for(|s| shows(s, pid, &[("VRAM", "–")]), "the overview");
     fake.replace(&scenario(21, "used = \"15 GiB\""));

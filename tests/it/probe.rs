@@ -240,8 +240,8 @@ fn a_full_card_is_refused_without_a_context_and_halved_when_forced() {
     let refused = card.run(&[]);
     refused.assert_refused(
         1,
-        "not probed: 1024.00 MiB are free, and the probe wants 1.62 GiB: its headroom and a context of its own; \
-         --headroom sets less, --force takes half of what is free",
+        "not probed: only 1024.00 MiB is free, but the probe needs 1.62 GiB: the headroom plus its own context. \
+         Lower it with --headroom, or use half of the free memory with --force",
     );
     assert_eq!(card.holders(), []);
     let probe = card.probe(&["--force", "--limit", "30s"]);
@@ -435,7 +435,7 @@ fn mig_mode_names_the_device_to_probe() {
     let refused = card.run(&["--gpu", "0"]);
     refused.assert_refused(
         1,
-        "not probed: the GPU is in MIG mode, its memory belongs to its devices; probe one of those: \
+        "not probed: the GPU is in MIG mode; probe one of its MIG devices instead: \
          --gpu MIG-fa4e0000-0001-5000-8000-000000000000",
     );
     let mut args = AMPLE.to_vec();
@@ -556,7 +556,7 @@ fn a_process_gives_its_sizes_and_shows_its_free_blocks_beside() {
         bars(&device["free_histogram"], "up_to_bytes")
     );
     for run in probe["patterns"].as_array().unwrap() {
-        assert_eq!(run["source"], format!("PID {pid}, its present blocks"));
+        assert_eq!(run["source"], format!("PID {pid}, current blocks"));
         assert!(bytes(&run["requests_made"]) > 0, "{run}");
     }
     let text = card.run(&args).out;
@@ -604,7 +604,7 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
     for (cuda, nvml, why) in [
         ("compute_mode = 3", "", "the GPU is in exclusive mode"),
         ("compute_mode = 2", "", "compute mode is prohibited"),
-        ("", "used = 16000000000\n", "are free, and the probe wants"),
+        ("", "used = 16000000000\n", "is free, but the probe needs"),
         (
             "uuid = \"GPU-00000000-0000-4000-8000-000000000001\"",
             "",

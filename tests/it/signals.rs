@@ -211,7 +211,7 @@ fn what_is_denied_comes_with_what_would_help() {
     terminal.wait_for(|s| shows(s, pid, &[]), "the process");
     terminal.send("\tx\ry");
     terminal.wait_text(&format!(
-        "TERM to {pid} denied: it is another user's; sudo kill -TERM {pid}"
+        "TERM to {pid} denied: it belongs to another user. Run sudo kill -TERM {pid}"
     ));
 }
 
@@ -346,11 +346,11 @@ fn each_outcome_has_its_words() {
     let outcomes = vec![
         (key(418), Ok(())),
         (key(9), denied),
-        (key(8), missing(Reason::Gone, "it has ended")),
+        (key(8), missing(Reason::Gone, "it has exited")),
     ];
     assert_eq!(
         told(outcomes),
-        "INT: 1 delivered, 9 denied: another's, 8 not sent, gone: it has ended"
+        "INT: 1 delivered, 9 denied: another's, 8 not sent, gone: it has exited"
     );
 }
 

@@ -125,11 +125,7 @@ fn every_dump_reads_as_pytorch_itself_answered() {
 }
 
 fn touched(stats: &[DeviceStats]) -> Vec<DeviceStats> {
-    stats
-        .iter()
-        .copied()
-        .filter(DeviceStats::is_touched)
-        .collect()
+    stats.iter().copied().filter(DeviceStats::is_used).collect()
 }
 
 /// As the user reads it.

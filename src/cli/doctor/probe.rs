@@ -5,7 +5,7 @@ use std::thread;
 
 use super::Check;
 use crate::cli::probe::frame;
-use crate::collect::probe::{ProbeReadiness, outlook};
+use crate::collect::probe::{ProbeReadiness, readiness};
 use crate::model::frame::Frame;
 use crate::model::units::Bytes;
 
@@ -32,7 +32,7 @@ fn outlooks(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
         let looks: Vec<_> = frame
             .gpus
             .iter()
-            .map(|gpu| (gpu.index, scope.spawn(|| outlook(&gpu.uuid, frame))))
+            .map(|gpu| (gpu.index, scope.spawn(|| readiness(&gpu.uuid, frame))))
             .collect();
         let answer = |(index, look): (u32, thread::ScopedJoinHandle<'_, _>)| {
             let broken = |_| Err("looking at it broke off".to_owned());

@@ -22,7 +22,7 @@ impl Agent {
             Request::Detail(key) => {
                 let _ = self.details.send(key);
             }
-            Request::Stacks(key) => self.python.take(StackRequest::asked(key)),
+            Request::Stacks(key) => self.python.take(StackRequest::by_user(key)),
             Request::Log(key) => {
                 let feed = Arc::clone(&self.feed);
                 self.logs

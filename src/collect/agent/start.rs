@@ -86,7 +86,7 @@ pub fn start(options: Options, feed: Feed, requests: Receiver<Request>) -> std::
     })?;
     let sampler = Sampler::start(&options.proc_root, PERIOD)?;
     if hello.namespace != PidNamespace::Host {
-        sampler.suspect_copies();
+        sampler.detect_copies();
     }
     let to_agent = sections.clone();
     let (tmux, tmux_folder) = (options.tmux.as_deref(), options.tmux_folder.as_deref());

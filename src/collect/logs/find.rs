@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use super::pipe::{self, Descriptor};
 use super::tail::{Credentials, FileId, LogLocation, NoFile};
 use super::{Settings, journal};
-use crate::collect::clock::boot_moment;
+use crate::collect::clock::boot_time;
 use crate::collect::process::access::Access;
 use crate::collect::process::container::docker_id;
 use crate::collect::process::nul_list;
@@ -441,7 +441,7 @@ fn young(key: ProcessKey, now: Mono) -> Option<SystemTime> {
     }
     // File systems tell a birth by a clock that ticks every 4 ms, and ours are cut to whole milliseconds.
     const UNCERTAIN: Duration = Duration::from_millis(10);
-    let boot = u64::try_from(boot_moment().0).ok()?;
+    let boot = u64::try_from(boot_time().0).ok()?;
     let started = Duration::from_millis(boot + since_boot);
     Some(SystemTime::UNIX_EPOCH + started - UNCERTAIN)
 }
