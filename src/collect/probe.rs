@@ -12,7 +12,7 @@ use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::probe::{
     DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest, ProcessSide,
-    default_headroom, least_free,
+    default_headroom, min_free,
 };
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
@@ -216,7 +216,7 @@ fn ask(wish: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, String> {
         parent: std::process::id(),
     };
     if let (Some(free), Some(total), false) = (memory.free.get(), memory.total.get(), wish.force) {
-        let least = least_free(total, wish.headroom, others);
+        let least = min_free(total, wish.headroom, others);
         if free < least {
             return Err(too_little(free, least, others));
         }
