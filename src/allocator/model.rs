@@ -43,7 +43,7 @@ pub struct Model<D = Simulated> {
     /// Unused entries of `blocks`.
     vacant: Vec<u32>,
     /// Number of blocks created so far.
-    born: u64,
+    created: u64,
     /// The shared small and large pool first, then those of private pools, in pairs.
     pools: Vec<Pool>,
     private: BTreeMap<PoolId, Private>,
@@ -103,7 +103,7 @@ struct Block {
     /// For a free block, the number of searches in its pool when it became free; for a waiting one, its turn.
     since: u64,
     /// Sequence number of the block, or of its segment, at creation. 0 if not assigned yet.
-    born: u64,
+    created: u64,
     stream: u64,
     id: BlockId,
     prev: u32,
@@ -178,13 +178,13 @@ struct BlockRequest {
 
 impl BlockRequest {
     /// Returns a block without an owner or neighbours, in which the request can be placed.
-    fn whole(&self, address: u64, size: u64, range: u32, state: State) -> Block {
+    fn unsplit_block(&self, address: u64, size: u64, range: u32, state: State) -> Block {
         Block {
             address,
             size,
             requested: 0,
             since: 0,
-            born: 0,
+            created: 0,
             stream: self.stream,
             id: 0,
             prev: NONE,
@@ -217,7 +217,7 @@ impl<D: Driver> Model<D> {
             rules,
             blocks: Vec::new(),
             vacant: Vec::new(),
-            born: 0,
+            created: 0,
             pools: vec![
                 Pool::new(true, PoolId::SHARED),
                 Pool::new(false, PoolId::SHARED),
@@ -269,7 +269,7 @@ impl<D: Driver> Model<D> {
                 return Some(match outcome {
                     Some(block) => {
                         let address = self.blocks[block as usize].address;
-                        self.let_go(block);
+                        self.mark_freed(block);
                         self.complete(block);
                         Outcome::Address(address)
                     }
@@ -280,7 +280,7 @@ impl<D: Driver> Model<D> {
                 if let Some(&block) = self.live.get(&block)
                     && self.blocks[block as usize].state == State::Allocated
                 {
-                    self.let_go(block);
+                    self.mark_freed(block);
                     self.waited += 1;
                     self.blocks[block as usize].since = self.waited;
                     self.waiting.insert((self.waited, block));
@@ -311,7 +311,7 @@ impl<D: Driver> Model<D> {
         };
         if let Some(lost) = self.live.insert(id, block) {
             if !self.waiting.remove(&(self.block(lost).since, lost)) {
-                self.let_go(lost);
+                self.mark_freed(lost);
             }
             self.complete_unnamed(lost);
         }
@@ -433,7 +433,7 @@ impl<D: Driver> Model<D> {
         let block = self.block(at);
         let age = match self.rules.tie_break() {
             TieBreak::Address => 0,
-            TieBreak::Block | TieBreak::Segment => block.born,
+            TieBreak::Block | TieBreak::Segment => block.created,
         };
         (block.stream, block.size, age, block.address, at)
     }
@@ -454,9 +454,9 @@ impl<D: Driver> Model<D> {
     // --- blocks and their neighbours
 
     fn new_block(&mut self, mut block: Block) -> u32 {
-        if block.born == 0 || self.rules.tie_break() == TieBreak::Block {
-            self.born += 1;
-            block.born = self.born;
+        if block.created == 0 || self.rules.tie_break() == TieBreak::Block {
+            self.created += 1;
+            block.created = self.created;
         }
         if let Some(at) = self.vacant.pop() {
             self.blocks[at as usize] = block;
@@ -567,7 +567,7 @@ impl<D: Driver> Model<D> {
     }
 
     /// Marks a block as freed by the program; other streams may still use it.
-    fn let_go(&mut self, at: u32) {
+    fn mark_freed(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
         block.state = State::Waiting;
         self.stats.allocated.sub(block.size);
@@ -641,7 +641,7 @@ impl<D: Driver> Model<D> {
         let address = self.driver.alloc(wanted.segment)?;
         self.stats.segments.add(1);
         self.stats.reserved.add(wanted.segment);
-        Some(self.new_block(wanted.whole(address, wanted.segment, NONE, State::Free)))
+        Some(self.new_block(wanted.unsplit_block(address, wanted.segment, NONE, State::Free)))
     }
 
     fn expand(&mut self, wanted: &BlockRequest) -> Option<u32> {
@@ -695,7 +695,7 @@ impl<D: Driver> Model<D> {
         }
         let range = u32::try_from(self.ranges.len()).ok()?;
         self.ranges.push(Range { address, page });
-        let at = self.new_block(wanted.whole(address, size, range, State::Unmapped));
+        let at = self.new_block(wanted.unsplit_block(address, size, range, State::Unmapped));
         self.put_unmapped(at);
         Some(at)
     }

@@ -181,7 +181,7 @@ impl Held {
 
     fn of(pools: &Pools, process: ProcessKey, gpu: &Gpu) -> Option<Self> {
         Self::on(pools, gpu)
-            .filter(|(whose, _)| *whose == process)
+            .filter(|(owner, _)| *owner == process)
             .map(|(_, held)| held)
             .reduce(|a, b| Self {
                 allocated: a.allocated.saturating_add(b.allocated),

@@ -21,7 +21,6 @@ pub enum Runtime {
     /// Not a container in the narrow sense: Slurm puts each job step in its own cgroup.
     Slurm,
     /// A container id was found, but nothing names the runtime.
-    /// An id is there and nothing says whose.
     #[default]
     #[serde(other)]
     Unknown,

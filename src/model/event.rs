@@ -113,7 +113,7 @@ pub struct HealthChange {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Xid {
-    /// 999 when the driver does not know the number either.
+    /// 999 if the driver reports no number.
     pub number: u64,
     /// The kernel log's line, when it could be read.
     pub text: Reading<String>,

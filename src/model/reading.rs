@@ -167,7 +167,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Reading<T> {
     }
 }
 
-const UNEXPECTED: &str = "a value of a kind this version does not know";
+const UNEXPECTED: &str = "a value of an unknown kind";
 
 /// Written by hand because serde's `untagged` buffers every value first, and a frame contains a thousand readings.
 struct ReadingVisitor<T>(PhantomData<T>);
@@ -178,12 +178,7 @@ impl<T> ReadingVisitor<T> {
         T: Deserialize<'de>,
     {
         Ok(T::deserialize(deserializer).map_or_else(
-            |_| {
-                Reading::missing(
-                    Reason::Unknown,
-                    "a value of a kind this version does not know",
-                )
-            },
+            |_| Reading::missing(Reason::Unknown, "a value of an unknown kind"),
             Reading::Value,
         ))
     }

@@ -75,8 +75,8 @@ pub fn harmless_json(json: &[u8], max_bytes: usize) -> Option<Cow<'_, [u8]>> {
 }
 
 /// Decodes `001b…` to ESC. A surrogate is not a character, but the high surrogate of all tags counts as U+E0000.
-fn escaped(behind: &str) -> Option<char> {
-    match u32::from_str_radix(behind.get(..4)?, 16).ok()? {
+fn escaped(digits: &str) -> Option<char> {
+    match u32::from_str_radix(digits.get(..4)?, 16).ok()? {
         0xdb40 => Some('\u{e0000}'),
         number => char::from_u32(number),
     }

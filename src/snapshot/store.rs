@@ -78,7 +78,7 @@ pub struct Store {
     dicts: Vec<Vec<(Value, Value)>>,
     lists: Vec<Vec<Run>>,
     /// Memory of `dicts`, `lists`, `stacks` and `distinct`.
-    held: usize,
+    container_bytes: usize,
     pub events: Vec<Event>,
     pub blocks: Vec<BlockRecord>,
     pub segments: Vec<SegmentRecord>,
@@ -108,7 +108,7 @@ impl Store {
             objects: Vec::new(),
             dicts: Vec::new(),
             lists: Vec::new(),
-            held: 0,
+            container_bytes: 0,
             events: Vec::new(),
             blocks: Vec::new(),
             segments: Vec::new(),
@@ -170,7 +170,7 @@ impl Store {
                 let at = number(self.lists.len());
                 // Most lists have one run; the default capacity would be four.
                 self.lists.push(Vec::with_capacity(1));
-                self.held += size_of::<Vec<Run>>() + size_of::<Run>();
+                self.container_bytes += size_of::<Vec<Run>>() + size_of::<Run>();
                 self.objects[id as usize] = Object::List(at);
                 at
             }
@@ -189,10 +189,10 @@ impl Store {
                 _ => Run::Value(item),
             };
             let runs = &mut self.lists[at as usize];
-            if !runs.last_mut().is_some_and(|last| last.takes(run)) {
+            if !runs.last_mut().is_some_and(|last| last.extend(run)) {
                 let before = runs.capacity();
                 runs.push(run);
-                self.held += (runs.capacity() - before) * size_of::<Run>();
+                self.container_bytes += (runs.capacity() - before) * size_of::<Run>();
             }
         }
         Ok(())
@@ -228,13 +228,13 @@ impl Store {
             Object::EmptyDict => {
                 self.objects[id as usize] = Object::Dict(number(self.dicts.len()));
                 self.dicts.push(pairs().collect());
-                self.held += size_of_val(items) + size_of::<Vec<Value>>();
+                self.container_bytes += size_of_val(items) + size_of::<Vec<Value>>();
             }
             Object::Dict(at) => {
                 let dict = &mut self.dicts[at as usize];
                 let before = dict.capacity();
                 dict.extend(pairs());
-                self.held += (dict.capacity() - before) * size_of::<(Value, Value)>();
+                self.container_bytes += (dict.capacity() - before) * size_of::<(Value, Value)>();
             }
             Object::EmptyList | Object::List(_) | Object::Stack(_) | Object::Pair(_) => {
                 return Err(NOT_A_DICTIONARY.into());
@@ -250,7 +250,7 @@ impl Store {
 
     /// Returns the memory that the store takes, including what is made from it.
     pub fn memory(&self) -> usize {
-        self.held
+        self.container_bytes
             + self.texts.memory()
             + self.objects.len() * size_of::<Object>()
             + self.events.len() * EVENT_BYTES
@@ -303,8 +303,8 @@ impl Store {
     fn set_event(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
         match key {
             text::ACTION => self.events[n].action = self.action(value)?,
-            text::ADDR | text::DEVICE_FREE => self.events[n].addr = whole(key, value, self)?,
-            text::SIZE => self.events[n].size = whole(key, value, self)?,
+            text::ADDR | text::DEVICE_FREE => self.events[n].addr = unsigned(key, value, self)?,
+            text::SIZE => self.events[n].size = unsigned(key, value, self)?,
             text::TIME_US => {
                 self.events[n].time_us = match value {
                     Value::Int(time) => time,
@@ -329,9 +329,9 @@ impl Store {
 
     fn set_block(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
         match key {
-            text::ADDRESS => self.blocks[n].address = Some(whole(key, value, self)?),
-            text::SIZE => self.blocks[n].size = whole(key, value, self)?,
-            text::REQUESTED_SIZE => self.blocks[n].requested = Some(whole(key, value, self)?),
+            text::ADDRESS => self.blocks[n].address = Some(unsigned(key, value, self)?),
+            text::SIZE => self.blocks[n].size = unsigned(key, value, self)?,
+            text::REQUESTED_SIZE => self.blocks[n].requested = Some(unsigned(key, value, self)?),
             text::STATE => self.blocks[n].state = state(value),
             text::FRAMES => self.blocks[n].stack = self.stack(value),
             // Up to torch 2.0: a list of the uses of the block, current use first.
@@ -343,7 +343,7 @@ impl Store {
                     self.blocks[n].stack = self.stack(frames);
                 }
                 if let Some(size) = self.get(present, text::REAL_SIZE) {
-                    self.blocks[n].requested = Some(whole(text::REAL_SIZE, size, self)?);
+                    self.blocks[n].requested = Some(unsigned(text::REAL_SIZE, size, self)?);
                 }
             }
             _ => {}
@@ -353,11 +353,11 @@ impl Store {
 
     fn set_segment(&mut self, n: usize, key: TextId, value: Value) -> Result<(), Fault> {
         match key {
-            text::ADDRESS => self.segments[n].address = whole(key, value, self)?,
-            text::TOTAL_SIZE => self.segments[n].total_size = whole(key, value, self)?,
+            text::ADDRESS => self.segments[n].address = unsigned(key, value, self)?,
+            text::TOTAL_SIZE => self.segments[n].total_size = unsigned(key, value, self)?,
             text::STREAM => self.segments[n].stream = handle(key, value, self)?,
             text::DEVICE => {
-                let device = u32::try_from(whole(key, value, self)?);
+                let device = u32::try_from(unsigned(key, value, self)?);
                 self.segments[n].device = device.map_err(|_| "invalid device number")?;
             }
             text::SEGMENT_POOL_ID => self.segments[n].pool = self.pool(value),
@@ -457,7 +457,7 @@ impl Store {
     #[cold]
     fn intern_stack(&mut self, list: usize) -> StackId {
         let runs = std::mem::take(&mut self.lists[list]);
-        self.held -= runs.capacity() * size_of::<Run>();
+        self.container_bytes -= runs.capacity() * size_of::<Run>();
         let mut frames = Vec::new();
         for run in runs {
             let Run::Frames(from, to) = run else { continue };
@@ -469,7 +469,7 @@ impl Store {
                     // Each frame has its own copy of the texts, in which one byte may become four.
                     let shown = |text| self.texts.get(text).len().min(MAX_TEXT) * 4;
                     let texts = shown(frame.file) + shown(frame.function);
-                    self.held += INTERNED_BYTES + size_of::<StackFrame>() + texts;
+                    self.container_bytes += INTERNED_BYTES + size_of::<StackFrame>() + texts;
                 }
                 frames.push(id);
             }
@@ -480,7 +480,7 @@ impl Store {
             return id;
         }
         let id = number(self.stacks.len());
-        self.held += 2 * size_of_val(&*frames) + INTERNED_BYTES;
+        self.container_bytes += 2 * size_of_val(&*frames) + INTERNED_BYTES;
         self.stacks.push(frames.clone());
         self.stack_ids.insert(frames, id);
         id
@@ -537,7 +537,7 @@ impl Store {
 impl Run {
     /// Extends the run by one that directly follows it. Returns false if it does not.
     #[inline]
-    fn takes(&mut self, next: Self) -> bool {
+    fn extend(&mut self, next: Self) -> bool {
         match (self, next) {
             (Self::Events(_, end), Self::Events(from, to))
             | (Self::Blocks(_, end), Self::Blocks(from, to))
@@ -560,7 +560,7 @@ fn number(n: usize) -> u32 {
 }
 
 #[inline]
-fn whole(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
+fn unsigned(key: TextId, value: Value, store: &Store) -> Result<u64, Fault> {
     match value {
         Value::Int(n) if n >= 0 => Ok(n.cast_unsigned()),
         Value::Large(n) => Ok(n),

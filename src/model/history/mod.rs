@@ -80,7 +80,7 @@ impl History {
 
     /// Returns an empty history with the same reach.
     #[must_use]
-    pub fn anew(&self) -> Self {
+    pub fn emptied(&self) -> Self {
         Self {
             reach: self.reach,
             ..Self::default()

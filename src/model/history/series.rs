@@ -51,7 +51,7 @@ impl Series {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS) {
             tier.put(at.0 / width, value, most, true);
         }
-        self.covers(at, Mono(at.0.saturating_add(1)));
+        self.extend_range(at, Mono(at.0.saturating_add(1)));
         self.last = Some((at, value.1));
     }
 
@@ -71,10 +71,10 @@ impl Series {
         for (tier, (width, most)) in self.tiers.iter_mut().zip(TIERS).skip(1) {
             tier.put(at.0 / width, value, most, false);
         }
-        self.covers(at, Mono(at.0.saturating_add(COARSE.0)));
+        self.extend_range(at, Mono(at.0.saturating_add(COARSE.0)));
     }
 
-    fn covers(&mut self, from: Mono, to: Mono) {
+    fn extend_range(&mut self, from: Mono, to: Mono) {
         self.since = Some(self.since.map_or(from, |since| since.min(from)));
         self.until = Some(self.until.map_or(to, |until| until.max(to)));
     }
@@ -333,10 +333,10 @@ mod tests {
             // The same after removing a part.
             let cut = at / 2 / 10_000 * 10_000;
             series.forget_from(Mono(cut));
-            let kept: Vec<_> = raw.iter().copied().filter(|(at, _)| *at < cut).collect();
+            let remaining: Vec<_> = raw.iter().copied().filter(|(at, _)| *at < cut).collect();
             prop_assert_eq!(
                 series.window(Mono(at), Millis(length), columns),
-                plain(&kept, at, length, columns as u64)
+                plain(&remaining, at, length, columns as u64)
             );
         }
     }

@@ -138,7 +138,7 @@ impl Tier {
             chunk.put(slot(index), value);
         }
         self.since = Some(self.since.map_or(index, |since| since.min(index)));
-        self.keep(self.end().saturating_sub(max_chunks));
+        self.drop_before(self.end().saturating_sub(max_chunks));
     }
 
     fn clear(&mut self, number: u64) {
@@ -165,7 +165,7 @@ impl Tier {
     }
 
     /// Removes the chunks before the given number.
-    fn keep(&mut self, number: u64) {
+    fn drop_before(&mut self, number: u64) {
         while self.first < number && self.chunks.pop_front().is_some() {
             self.first += 1;
         }
@@ -173,7 +173,7 @@ impl Tier {
 
     /// Removes the chunks that lie completely before bucket `index`.
     pub fn forget_before(&mut self, index: u64) {
-        self.keep(index / CHUNK);
+        self.drop_before(index / CHUNK);
     }
 
     pub fn forget(&mut self) {
