@@ -327,7 +327,7 @@ fn device(
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
     // What is free in a graph's or a MemPool's own memory serves nobody else.
     let shared = found
-        .shelves
+        .by_stream
         .iter()
         .filter(|shelf| shelf.pool != PoolKind::Private);
     let largest = match shared.map(|shelf| shelf.largest).max() {

@@ -12,7 +12,7 @@ use crate::model::frame::{Frame, SCHEMA};
 use crate::model::gpu::{Gpu, Memory, MigInstance};
 use crate::model::probe::{
     DEFAULT_ARENA, DEFAULT_LIMIT, Outcome, POLICIES, Policy, Probe, ProbeRequest, ProcessSide,
-    default_headroom, least_free,
+    default_headroom, min_free,
 };
 use crate::model::process::ProcessKey;
 use crate::model::reading::Reading;
@@ -220,7 +220,7 @@ fn child_request(wanted: &ProbeRequest, frame: &Frame) -> Result<ChildRequest, S
     };
     if let (Some(free), Some(total), false) = (memory.free.get(), memory.total.get(), wanted.force)
     {
-        let least = least_free(total, wanted.headroom, others);
+        let least = min_free(total, wanted.headroom, others);
         if free < least {
             return Err(not_enough_free(free, least, others));
         }

@@ -109,7 +109,7 @@ fn quote(quote: &mut Quote) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::incident::{Fix, Label, LogPlace};
+    use crate::model::incident::{Fix, Label, LogLocation};
 
     #[test]
     fn a_quotation_loses_its_secret_and_keeps_its_labels() {
@@ -140,9 +140,9 @@ mod tests {
         one.fields
             .more
             .insert("all".into(), serde_json::json!([{"b": "token=quokka1"}]));
-        one.log = Some(LogPlace {
+        one.log = Some(LogLocation {
             file: "runs/token=quokka2/train.log".into(),
-            ..LogPlace::default()
+            ..LogLocation::default()
         });
         one.fixes = vec![Fix {
             change: "A=1 python train.py --token quokka3".into(),

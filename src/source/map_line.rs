@@ -58,7 +58,7 @@ impl MapLine {
         let mut map = map.clone();
         map.segments
             .iter_mut()
-            .for_each(Segment::leave_out_addresses);
+            .for_each(Segment::omit_implied_addresses);
         serde_json::value::to_raw_value(&map).map(Self)
     }
 

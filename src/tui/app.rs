@@ -242,7 +242,7 @@ impl App {
     }
 
     fn forget_history(&mut self) {
-        (self.history, self.ahead) = (self.history.anew(), None);
+        (self.history, self.ahead) = (self.history.emptied(), None);
         self.stretch = self.stretch.anew();
     }
 

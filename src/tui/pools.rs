@@ -7,7 +7,7 @@ use crate::allocator::fits::Around;
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;
 use crate::model::pool::{Allocator, Pool, Unread};
-pub use crate::model::pool_location::{gpu_of, gpu_of_told, listed};
+pub use crate::model::pool_location::{gpu_of, gpu_of_reported, listed};
 use crate::model::process::{Process, ProcessKey};
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::Bytes;
@@ -63,7 +63,7 @@ pub fn any(frame: &Frame) -> bool {
     frame
         .pools
         .as_ref()
-        .is_some_and(|pools| !pools.list.is_empty() || !pools.told.is_empty())
+        .is_some_and(|pools| !pools.list.is_empty() || !pools.reported.is_empty())
 }
 
 /// Why there is no pool of a process.

@@ -265,9 +265,9 @@ impl ProcessRow {
         let uuid = self.gpu().map(|gpu| &gpu.uuid);
         let all = frame.and_then(|frame| Some((frame, frame.pools.as_ref()?)));
         all.into_iter()
-            .flat_map(move |(frame, pools)| pools.told_of(key).map(move |told| (frame, told)))
+            .flat_map(move |(frame, pools)| pools.reported_of(key).map(move |told| (frame, told)))
             .filter(move |(frame, told)| {
-                let on = pools::gpu_of_told(frame, told).map(|gpu| &gpu.uuid);
+                let on = pools::gpu_of_reported(frame, told).map(|gpu| &gpu.uuid);
                 on.is_some() && on == uuid
             })
             .map(|(_, told)| told)

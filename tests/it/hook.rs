@@ -938,7 +938,7 @@ fn what_other_frameworks_tell_is_shown() {
         json!({"missing": "unsupported", "hint": "CuPy does not tell the peak"})
     );
     let read: gputop::model::frame::Frame = serde_json::from_value(frame).unwrap();
-    assert_eq!(read.pools.unwrap().told.len(), 2);
+    assert_eq!(read.pools.unwrap().reported.len(), 2);
 
     let printed = settled(&["allocator", &pid.to_string()]).output().unwrap();
     assert_eq!(printed.status.code(), Some(0));
@@ -964,7 +964,7 @@ fn what_other_frameworks_tell_is_shown() {
     wait_until("it on a recording", || {
         let frames = recorded(&file).into_iter().filter_map(|line| line.frame);
         let mut pools = frames.filter_map(|frame| frame.pools);
-        pools.any(|pools| pools.told.len() == 2)
+        pools.any(|pools| pools.reported.len() == 2)
     });
 }
 

@@ -653,7 +653,7 @@ fn with_told(told: Vec<ReportedPool>) -> App {
     let mut frame = frame(600);
     frame.gpus.truncate(1);
     frame.pools = Some(Pools {
-        told: Arc::new(told),
+        reported: Arc::new(told),
         ..Pools::default()
     });
     app.update(Update::Frame(Arc::new(frame)));

@@ -305,7 +305,7 @@ fn a_driver_that_is_not_there_or_denied_is_told_as_a_sentence() {
         let refused = card.run(&[]);
         refused.assert_refused(
             1,
-            "not probed: there is no CUDA driver here: libcuda.so.1 was not found",
+            "not probed: no CUDA driver found: libcuda.so.1 is missing",
         );
     }
     let card = Card::new("[[call]]\nname = \"cuInit\"\nfails = 100\n");
@@ -331,7 +331,7 @@ fn a_driver_too_old_for_a_policy_costs_that_policy_and_nothing_else() {
         match run["policy"].as_str() {
             Some("pool") => assert_eq!(
                 why,
-                "the driver here is too old for this: it knows CUDA 11.1 and has no cuMemPoolCreate"
+                "the driver is too old: it supports CUDA 11.1 and has no cuMemPoolCreate"
             ),
             _ => assert_eq!(why, "", "{run}"),
         }
@@ -339,7 +339,7 @@ fn a_driver_too_old_for_a_policy_costs_that_policy_and_nothing_else() {
     let card = Card::new("version = 9000").without("cuDevicePrimaryCtxRetain");
     card.run(&[]).assert_refused(
         1,
-        "not probed: the driver here is too old for this: it knows CUDA 9.0 and has no cuDevicePrimaryCtxRetain",
+        "not probed: the driver is too old: it supports CUDA 9.0 and has no cuDevicePrimaryCtxRetain",
     );
 }
 
@@ -358,7 +358,7 @@ fn a_second_probe_of_the_same_card_is_refused_while_the_first_runs() {
     let second = card.run(&[]);
     second.assert_refused(
         1,
-        "not probed: another probe of this GPU is under way; wait until it has ended",
+        "not probed: another probe of this GPU is running; wait until it finishes",
     );
     drop(first);
 }
@@ -404,7 +404,7 @@ fn a_child_that_is_killed_is_told_as_such() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "gputop: not probed: it was ended by signal 9; the driver takes back what it held\n"
+        "gputop: not probed: the probe process was killed by signal 9; the driver releases its memory\n"
     );
 }
 
@@ -414,7 +414,7 @@ fn a_driver_that_does_not_come_back_ends_the_child_and_not_the_program() {
     let outcome = card.run(&["--limit", "10ms"]);
     outcome.assert_refused(
         1,
-        "not probed: the driver did not come back in time; the probe ended itself, and the driver takes back what it held",
+        "not probed: a driver call did not return in time, so the probe process stopped; the driver releases its memory",
     );
     assert!(!is_alive(card.holders()[0].0));
 }
@@ -424,7 +424,7 @@ fn what_the_time_limit_cut_off_is_said() {
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\ntakes_ms = 60\n");
     let probe = card.probe(&["--limit", "100ms", "--policy", "plain"]);
     assert_eq!(probe["driver"]["cut_short"], true);
-    assert_eq!(probe["patterns"][0]["missing"], "the time limit came first");
+    assert_eq!(probe["patterns"][0]["missing"], "time limit reached");
     card.assert_all_returned();
 }
 
@@ -597,7 +597,7 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
     assert!(works);
     assert!(
         found.ends_with(
-            "; not expandable segments: driver or GPU have no virtual memory management"
+            "; not expandable segments: driver or GPU does not support virtual memory management"
         ),
         "{found}"
     );
@@ -608,7 +608,7 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
         (
             "uuid = \"GPU-00000000-0000-4000-8000-000000000001\"",
             "",
-            "not of this container or job",
+            "not assigned to this container or job",
         ),
     ] {
         let (works, found) = told(&Card::with(cuda, nvml));

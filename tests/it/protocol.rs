@@ -134,7 +134,7 @@ fn frame_summary(frame: &Frame) -> String {
     let processes = frame.processes.iter().flat_map(|list| &*list.list);
     let pools = frame.pools.iter().flat_map(|pools| &*pools.list);
     let pools = pools.map(|pool| (pool.process.pid, pool.stats.reserved.last()));
-    let told = frame.pools.iter().flat_map(|pools| &*pools.told);
+    let told = frame.pools.iter().flat_map(|pools| &*pools.reported);
     let told = told.map(|pool| (pool.framework.words(), pool.allocated.value().copied()));
     let told = told.collect::<Vec<_>>();
     let told = match told.is_empty() {
@@ -532,7 +532,7 @@ fn failures() -> Vec<Update> {
         seq: 90,
         mono: Mono(90_500),
         pools: Some(Pools {
-            told: vec![pool].into(),
+            reported: vec![pool].into(),
             ..Pools::default()
         }),
         ..Frame::default()

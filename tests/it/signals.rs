@@ -60,7 +60,7 @@ fn a_signal_is_chosen_confirmed_and_delivered() {
     terminal.send("\r");
     terminal.send("K");
     terminal.send(ESC);
-    terminal.wait_text("asks it to end; it may save");
+    terminal.wait_text("asks the process to exit; it may save");
     terminal.send("y");
     terminal.send("\r");
     terminal.wait_text("Send TERM to");

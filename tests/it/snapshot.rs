@@ -248,15 +248,15 @@ fn nothing_is_ever_executed() {
     for (body, says) in [
         (
             b"cos\nsystem\n(S'true'\ntR".to_vec(),
-            "at byte 2 it asks to import something (GLOBAL)",
+            "at byte 2 it asks Python to import an object (GLOBAL)",
         ),
         (
             system,
-            "at byte 14 it asks to import something (STACK_GLOBAL)",
+            "at byte 14 it asks Python to import an object (STACK_GLOBAL)",
         ),
         (
             b"]]R".to_vec(),
-            "at byte 4 it asks to call something (REDUCE)",
+            "at byte 4 it asks Python to call a function (REDUCE)",
         ),
         (b"(]S'x'\nios\nsystem\n".to_vec(), "(INST)"),
         (b"(]o".to_vec(), "(OBJ)"),
@@ -264,45 +264,42 @@ fn nothing_is_ever_executed() {
         (b"])}\x92".to_vec(), "(NEWOBJ_EX)"),
         (
             b"]}b".to_vec(),
-            "at byte 4 it asks to change an object (BUILD)",
+            "at byte 4 it asks Python to change an object (BUILD)",
         ),
         (b"\x82\x01".to_vec(), "(EXT1)"),
         (b"\x83\x01\x00".to_vec(), "(EXT2)"),
         (b"\x84\x01\x00\x00\x00".to_vec(), "(EXT4)"),
-        (
-            b"Pname\n".to_vec(),
-            "fetch an object from elsewhere (PERSID)",
-        ),
+        (b"Pname\n".to_vec(), "fetch an external object (PERSID)"),
         (b"]Q".to_vec(), "(BINPERSID)"),
         (b"\x97".to_vec(), "(NEXT_BUFFER)"),
         (b"]\x98".to_vec(), "(READONLY_BUFFER)"),
     ] {
         let said = fault(&pickle(&body));
         assert!(said.contains(says), "{body:?}: {said}");
-        assert!(said.ends_with("nothing of a file is ever executed here"));
+        assert!(said.ends_with("gputop executes nothing from a file"));
     }
 }
 
 #[test]
 fn other_files_are_told_by_what_they_are() {
     for (bytes, says) in [
-        (&b""[..], "it is no pickle: it is empty"),
-        (b"PK\x03\x04rest", "zip archive, such as torch.save writes"),
+        (&b""[..], "not a pickle file: the file is empty"),
+        (b"PK\x03\x04rest", "zip archive as written by torch.save"),
         (b"{\n\"schema\": 1}", "it looks like JSON"),
         (b"{\"schema\": 1}", "it looks like JSON"),
         (b"<!DOCTYPE html>", "memory_viz"),
         (
             b"\x80\x06.",
-            "a pickle of protocol 6; protocols 0 to 5 can be read",
+            "unsupported pickle protocol 6: protocols 0 to 5 can be read",
         ),
-        (b"\x80\x04\xff.", "no pickle has an instruction 0xff"),
+        (b"\x80\x04\xff.", "unknown pickle instruction 0xff"),
         (
             b"\x80\x04K\x01.",
-            "no memory snapshot of PyTorch, but a number",
+            "not a PyTorch memory snapshot: it is a number",
         ),
-        (b"\x80\x04].", "no memory snapshot of PyTorch, but a list"),
+        (b"\x80\x04].", "not a PyTorch memory snapshot: it is a list"),
         (b"\x80\x04}.", "a dictionary without `segments`"),
-        (b"\x80\x04\x8c\x01a.", "but a text"),
+        (b"\x80\x04\x8c\x01a.", "it is a string"),
     ] {
         let said = fault(bytes);
         assert!(said.contains(says), "{bytes:?}: {said}");
@@ -316,23 +313,15 @@ fn values_that_cannot_be_are_told_with_their_place() {
         pickle(&[&b"}("[..], &items.map(<[u8]>::to_vec).concat(), b"u"].concat())
     };
     for (key, value, says) in [
-        (
-            "size",
-            &b"N"[..],
-            "the `size` of something is nothing (None)",
-        ),
-        (
-            "size",
-            b"J\xff\xff\xff\xff",
-            "the `size` of something is below 0",
-        ),
-        ("addr", b"\x88", "the `addr` of something is a truth value"),
-        ("stream", b"]", "the `stream` of something is a list"),
-        ("size", b"G?\xf0\0\0\0\0\0\0", "no whole number of bytes"),
+        ("size", &b"N"[..], "the field `size` is None"),
+        ("size", b"J\xff\xff\xff\xff", "the field `size` is negative"),
+        ("addr", b"\x88", "the field `addr` is a boolean"),
+        ("stream", b"]", "the field `stream` is a list"),
+        ("size", b"G?\xf0\0\0\0\0\0\0", "not a whole number of bytes"),
         ("action", b"K\x01", "the action of an event is a number"),
     ] {
         let said = fault(&event(key, value));
-        assert!(said.starts_with("it is damaged at byte "), "{said}");
+        assert!(said.starts_with("damaged at byte "), "{said}");
         assert!(said.contains(says), "{key}: {said}");
     }
 }
@@ -343,7 +332,7 @@ fn a_file_cut_at_any_byte_is_told_as_cut() {
         for length in 1..whole.len() {
             let said = fault(&whole[..length]);
             assert!(
-                said.starts_with(&format!("it is cut off at byte {length}, ")),
+                said.starts_with(&format!("truncated at byte {length}: ")),
                 "{length}: {said}"
             );
         }
@@ -359,21 +348,18 @@ fn a_file_cut_at_any_byte_is_told_as_cut() {
 #[test]
 fn deep_nesting_ends_in_a_sentence() {
     for (deep, says) in [
-        (vec![b'('; 3_000_000], "more than 10000 levels"),
-        (
-            vec![b']'; 6_000_000],
-            "too many values that belong to nothing yet",
-        ),
-        (b"](".repeat(1_000_000), "more than 10000 levels"),
+        (vec![b'('; 3_000_000], "more than 10000 nested levels"),
+        (vec![b']'; 6_000_000], "too many values on the stack"),
+        (b"](".repeat(1_000_000), "more than 10000 nested levels"),
     ] {
         assert!(fault(&pickle(&deep)).contains(says));
     }
     // A million lists in each other, which Python itself would not write, is no snapshot and no overflow.
     let count = 1_000_000;
     let nested = [vec![b']'; count], vec![b'a'; count - 1]].concat();
-    assert!(fault(&pickle(&nested)).contains("no memory snapshot of PyTorch, but a list"));
+    assert!(fault(&pickle(&nested)).contains("not a PyTorch memory snapshot: it is a list"));
     // A list that holds itself.
-    assert!(fault(&pickle(b"]\x94h\x00a")).contains("but a list"));
+    assert!(fault(&pickle(b"]\x94h\x00a")).contains("it is a list"));
 }
 
 #[test]
@@ -388,24 +374,24 @@ fn claims_of_size_cost_nothing() {
             [b"\x8e", &(1_u64 << 40).to_le_bytes()[..]].concat(),
             "a value of more than 6 MiB",
         ),
-        (b"X\xff\xff\x5f\x00".to_vec(), "it is cut off"),
+        (b"X\xff\xff\x5f\x00".to_vec(), "truncated"),
         (
             b"\x8b\xff\xff\xff\x7f".to_vec(),
             "a value of more than 6 MiB",
         ),
         (
             b"\x8b\xff\xff\xff\xff".to_vec(),
-            "a number of less than no bytes",
+            "a number of negative length",
         ),
         // A place in the memo far from all others.
         (
             b"]r\xff\xff\xff\xffj\xff\xff\xff\xff".to_vec(),
-            "but a list",
+            "it is a list",
         ),
-        (b"h\x05".to_vec(), "it uses a value that it did not keep"),
-        (b"t".to_vec(), "the end of a container that did not begin"),
-        (b"a".to_vec(), "finds nothing to work on"),
-        (b"](K\x01(a".to_vec(), "finds nothing to work on"),
+        (b"h\x05".to_vec(), "a reference to an unknown memo entry"),
+        (b"t".to_vec(), "a container ends that was not started"),
+        (b"a".to_vec(), "an instruction has no operand"),
+        (b"](K\x01(a".to_vec(), "an instruction has no operand"),
     ] {
         let said = fault(&pickle(&body));
         assert!(said.contains(says), "{body:?}: {said}");
@@ -426,7 +412,7 @@ fn the_same_events_twice_are_refused() {
     ]
     .concat();
     let said = fault(&pickle(&body));
-    assert!(said.contains("one that has the same event twice"), "{said}");
+    assert!(said.contains("it contains the same event twice"), "{said}");
 }
 
 proptest! {
@@ -572,7 +558,7 @@ fn a_packed_file_is_unpacked() {
         assert!(output.status.success(), "{}", said(&output));
     }
     fs::write(&file, &packed[..packed.len() / 2]).unwrap();
-    assert!(said(&run(&[file.to_str().unwrap()])).contains("it is cut off at byte"));
+    assert!(said(&run(&[file.to_str().unwrap()])).contains("truncated at byte"));
 }
 
 #[test]
@@ -587,7 +573,7 @@ fn what_is_no_file_is_told_at_once() {
         ("fifo", "it is no regular file"),
         (
             "evil\x1b[31m",
-            "evil^[[31m: at byte 2 it asks to import something (GLOBAL)",
+            "evil^[[31m: at byte 2 it asks Python to import an object (GLOBAL)",
         ),
     ] {
         let output = run(&[&path(name)]);

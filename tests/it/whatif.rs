@@ -158,11 +158,11 @@ fn what_is_typed_wrong_is_told_with_the_nearest_right_thing() {
     for (args, told) in [
         (
             &["--conf", "expandable_segmets:True"][..],
-            "no option is called `expandable_segmets`: did you mean `expandable_segments`?",
+            "unknown option `expandable_segmets`: did you mean `expandable_segments`?",
         ),
         (
             &["--conf", "expandable_segments:yes"],
-            "`yes` is no value for `expandable_segments`: `True` or `False`",
+            "`yes` is not a valid value for `expandable_segments`: expected `True` or `False`",
         ),
         (
             &["--conf", "max_split_size_mb"],
@@ -170,9 +170,12 @@ fn what_is_typed_wrong_is_told_with_the_nearest_right_thing() {
         ),
         (
             &["--conf", "expandable_segments:True", "--torch", "2.0"],
-            "`expandable_segments` came with torch 2.1, and this is 2.0",
+            "`expandable_segments` requires torch 2.1, but this is 2.0",
         ),
-        (&["--conf", "backend:cudaMallocAsync"], "keeps no segments"),
+        (
+            &["--conf", "backend:cudaMallocAsync"],
+            "cannot be simulated",
+        ),
         (&["--card", "24"], "in which unit?"),
         (
             &["--card", "1GiB", "--outside", "2GiB"],

@@ -97,7 +97,10 @@ mod tests {
             without: Vec::new(),
         };
         let old = ProbeReadiness {
-            without: vec![(Policy::Pool, "driver or GPU have no memory pools".into())],
+            without: vec![(
+                Policy::Pool,
+                "driver or GPU does not support memory pools".into(),
+            )],
             ..good()
         };
         assert_eq!(
@@ -108,7 +111,7 @@ mod tests {
         assert_eq!(
             words(&[(0, Ok(good())), (1, full()), (2, Ok(old)), (3, full())]).1,
             "would work on 2 of 4 GPUs, leaving 2.00 GiB free; GPU 1, 3: 0.20 GiB are free; \
-             GPU 2: not stream-ordered pool: driver or GPU have no memory pools"
+             GPU 2: not stream-ordered pool: driver or GPU does not support memory pools"
         );
         assert_eq!(
             words(&[(0, full()), (1, full())]),

@@ -20,19 +20,21 @@ use crate::model::units::{Bytes, GpuUuid};
 /// The pools, each with its GPU.
 pub fn placed(pools: Pools, gpus: &BTreeMap<u32, Gpu>, processes: &[Process]) -> Pools {
     let read = pools.list.iter().map(Device::of);
-    let devices: Vec<Device> = read.chain(pools.told.iter().map(Device::of_told)).collect();
+    let devices: Vec<Device> = read
+        .chain(pools.reported.iter().map(Device::of_told))
+        .collect();
     let gpu_of = |device: Device| gpu_of(device, &devices, gpus, processes);
     let list = pools.list.iter().map(|pool| Pool {
         gpu: gpu_of(Device::of(pool)),
         ..pool.clone()
     });
-    let told = pools.told.iter().map(|told| ReportedPool {
+    let told = pools.reported.iter().map(|told| ReportedPool {
         gpu: gpu_of(Device::of_told(told)),
         ..told.clone()
     });
     Pools {
         list: Arc::new(list.collect()),
-        told: Arc::new(told.collect()),
+        reported: Arc::new(told.collect()),
         ..pools
     }
 }
@@ -233,11 +235,11 @@ mod tests {
         let place = |list: Vec<Pool>, told: Vec<ReportedPool>| {
             let pools = Pools {
                 list: Arc::new(list),
-                told: Arc::new(told),
+                reported: Arc::new(told),
                 ..Pools::default()
             };
             let placed = placed(pools, &gpus(&[2]), std::slice::from_ref(&process));
-            let told = placed.told.iter().map(|told| told.gpu.value().cloned());
+            let told = placed.reported.iter().map(|told| told.gpu.value().cloned());
             told.collect::<Vec<_>>()
         };
         // Two frameworks on the same device are on the same GPU.

@@ -25,7 +25,7 @@ pub fn added(pools: Pools, told: &ToldPools) -> Pools {
                 .cloned()
                 .collect(),
         ),
-        told: Arc::new(told.others.clone()),
+        reported: Arc::new(told.others.clone()),
         ..pools
     }
 }
@@ -71,7 +71,7 @@ mod tests {
             .map(|pool| (pool.process.pid.0, pool.library.as_str()))
             .collect();
         assert_eq!(list, [(1, "read"), (2, "told")]);
-        assert_eq!(all.told.len(), 1);
+        assert_eq!(all.reported.len(), 1);
         let unread: Vec<u32> = all.unread.iter().map(|one| one.process.pid.0).collect();
         assert_eq!(unread, [4]);
     }

@@ -7,7 +7,7 @@ use crate::diagnose::fields::{self, FieldMap};
 use crate::diagnose::tables::base_name;
 use crate::diagnose::template;
 use crate::diagnose::traceback::{Frame, Traceback};
-use crate::model::incident::{Cause, DetectedBy, Fix, Incident, LogPlace, Quote, Verdict};
+use crate::model::incident::{Cause, DetectedBy, Fix, Incident, LogLocation, Quote, Verdict};
 use crate::model::text;
 
 /// A certain text that says that something happened but not what.
@@ -49,7 +49,7 @@ pub(super) fn incident(
         confidence: card.confidence * if sighting.weak { WEAK } else { 1.0 },
         count: sighting.count,
         time: sighting.time.as_deref().and_then(standard_time),
-        log: Some(LogPlace {
+        log: Some(LogLocation {
             file: log.file.clone(),
             first_line: sighting.first_line,
             last_line: sighting.last_line,
@@ -219,7 +219,7 @@ pub(super) fn program(
         confidence: card.confidence,
         count: 1,
         time: traceback.time.as_deref().and_then(standard_time),
-        log: Some(LogPlace {
+        log: Some(LogLocation {
             file: judge.logs[log].file.clone(),
             first_line: traceback.first_line,
             last_line: traceback.last_line,

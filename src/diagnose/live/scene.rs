@@ -122,7 +122,7 @@ pub fn map(failed: &FailureMap) -> SceneMap {
         let mut map = map.clone();
         map.segments
             .iter_mut()
-            .for_each(Segment::leave_out_addresses);
+            .for_each(Segment::omit_implied_addresses);
         map
     });
     SceneMap {

@@ -79,7 +79,7 @@ pub fn metric_lines(pool: &Pool, read: &Read, theme: &Theme) -> Vec<Metric> {
 
 /// Free memory by stream and pool; of one alone there is nothing to tell apart.
 fn shelf_lines(read: &Read) -> Vec<Metric> {
-    let shelves = &read.fragmentation.shelves;
+    let shelves = &read.fragmentation.by_stream;
     if shelves.len() < 2 {
         return Vec::new();
     }
