@@ -80,7 +80,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn a_process_that_counts_all_the_time_is_read_exactly_and_goes_on() {
+fn pause_reads_a_busy_process_exactly_and_resumes_it() {
     let (mut target, counter) = busy();
     target.threads(100);
     // Without it there is no moment to be read, unless the one that counts waits for a processor just then.
@@ -116,7 +116,7 @@ fn a_process_that_counts_all_the_time_is_read_exactly_and_goes_on() {
 }
 
 #[test]
-fn nothing_moves_while_it_is_held_and_the_hold_ends_by_itself() {
+fn paused_process_stands_still_and_resumes_after_the_limit() {
     let (target, counter) = busy();
     let hold = ThreadPause::new(Path::new(PROC), target.pid()).unwrap();
     let first = word(target.pid(), counter);
@@ -130,7 +130,7 @@ fn nothing_moves_while_it_is_held_and_the_hold_ends_by_itself() {
 }
 
 #[test]
-fn a_reader_that_panics_lets_it_go() {
+fn panicking_reader_resumes_the_process() {
     let (target, counter) = busy();
     let pid = target.pid();
     let reader = std::thread::spawn(move || {
@@ -143,7 +143,7 @@ fn a_reader_that_panics_lets_it_go() {
 
 /// The child of the next test: holds a process again and again.
 #[test]
-#[ignore = "the child of a_reader_that_is_killed_lets_it_go"]
+#[ignore = "the child of killed_reader_resumes_the_process"]
 fn child() {
     let pid = std::env::var("GPUTOP_TEST_HOLD").unwrap().parse().unwrap();
     loop {
@@ -153,7 +153,7 @@ fn child() {
 }
 
 #[test]
-fn a_reader_that_is_killed_lets_it_go() {
+fn killed_reader_resumes_the_process() {
     let (target, counter) = busy();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "allocator_pause::child", "--ignored"])
@@ -170,7 +170,7 @@ fn a_reader_that_is_killed_lets_it_go() {
 }
 
 #[test]
-fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
+fn traced_process_is_read_without_pause_and_names_the_tracer() {
     let target = Target::start(&dump_path());
     let pid = target.pid();
     let hold = std::thread::spawn(move || {
@@ -196,7 +196,7 @@ fn one_that_is_traced_already_is_read_while_it_runs_and_says_by_whom() {
 }
 
 #[test]
-fn one_that_was_stopped_stays_stopped_and_a_signal_on_its_way_arrives() {
+fn stopped_process_stays_stopped_and_pending_signal_arrives() {
     let target = Target::start(&dump_path());
     let pid = nix::unistd::Pid::from_raw(target.pid().0.try_into().unwrap());
     kill(pid, Signal::SIGSTOP).unwrap();
@@ -231,7 +231,7 @@ fn states_or_none(pid: Pid) -> Option<Vec<(String, char)>> {
 }
 
 #[test]
-fn of_a_process_that_is_gone_it_is_said() {
+fn pause_reports_an_exited_process() {
     let gone = ThreadPause::new(Path::new(PROC), Pid(0x7fff_fff0));
     assert_eq!(gone.err(), Some(PauseError::Gone));
 }

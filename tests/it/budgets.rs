@@ -683,7 +683,7 @@ fn allocator_dumps_stay_within_the_budget() {
 }
 
 #[test]
-fn what_is_measured_is_what_a_process_takes() {
+fn measured_memory_matches_known_allocations() {
     let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let child = Guarded(child);
     assert!(anonymous(child.0.id()).is_some_and(|bytes| bytes < 64 * MIB));

@@ -36,7 +36,7 @@ fn every_card_explains_its_own_examples() {
 
 /// `gputop run` explains into the log that it explains.
 #[test]
-fn what_an_explanation_quotes_is_no_failure_of_its_own() {
+fn quoted_error_in_an_explanation_is_not_a_new_failure() {
     let catalogue = Catalogue::embedded();
     let read = |log: &str| {
         let mut reader = LogReader::new(catalogue, "train.log");
@@ -65,7 +65,7 @@ fn what_an_explanation_quotes_is_no_failure_of_its_own() {
 
 /// A card can be wrong, and this must notice it.
 #[test]
-fn a_card_that_is_wrong_is_told() {
+fn invalid_card_is_reported() {
     let card = |body: &str| {
         let text = format!(
             "+++\nid = \"x\"\nfamily = \"x\"\nheadline = \"X\"\ntitles = [\"It is x.\"]\n{body}\n\
@@ -94,7 +94,7 @@ fn a_card_that_is_wrong_is_told() {
 
 /// What the issue tracker's readers will look up must be there: an id for each failure, an entry for each Xid.
 #[test]
-fn tables_name_cards_that_are_there() {
+fn tables_refer_to_existing_cards() {
     let catalogue = Catalogue::embedded();
     assert!(catalogue.cards.len() >= 70, "{}", catalogue.cards.len());
     assert_eq!(catalogue.cards.len(), files().len());
@@ -112,7 +112,7 @@ fn tables_name_cards_that_are_there() {
 }
 
 #[test]
-fn a_card_says_nothing_that_only_its_author_understands() {
+fn cards_use_no_private_terms() {
     for card in &Catalogue::embedded().cards {
         let id = &card.id;
         assert!(

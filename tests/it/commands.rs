@@ -102,7 +102,7 @@ fn once_as_json_holds_bytes_and_reasons() {
 }
 
 #[test]
-fn a_closed_standard_output_is_a_failure() {
+fn closed_stdout_is_an_error() {
     let fake = FakeNvml::new("[[gpu]]\n");
     let snapshot = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -219,7 +219,7 @@ fn once_as_csv_parses_whatever_a_command_line_holds() {
 }
 
 #[test]
-fn once_without_a_driver_says_why_and_ends_with_1() {
+fn once_without_driver_prints_the_reason_and_exits_1() {
     let fake = FakeNvml::new("[driver]\ninit = \"mismatch\"");
     let why = "Driver and library do not match";
     for args in [&["once"][..], &["once", "--csv"]] {
@@ -239,7 +239,7 @@ fn once_without_a_driver_says_why_and_ends_with_1() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn broken_pipe_is_success() {
     let fake = FakeNvml::h200s(1, "");
     for args in [
         &["once"][..],
@@ -322,7 +322,7 @@ fn record_stops_after_its_time_and_says_what_it_wrote() {
 }
 
 #[test]
-fn record_ends_whole_when_it_is_interrupted() {
+fn interrupted_recording_is_complete() {
     let fake = FakeNvml::h200s(1, "");
     let folder = tempfile::tempdir().unwrap();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -387,7 +387,7 @@ fn a_recording_that_was_killed_plays_to_its_last_whole_second() {
 }
 
 #[test]
-fn record_leaves_alone_what_it_did_not_make() {
+fn record_does_not_overwrite_foreign_files() {
     let fake = FakeNvml::h200s(1, "");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");
@@ -427,7 +427,7 @@ fn record_leaves_alone_what_it_did_not_make() {
 }
 
 #[test]
-fn replay_of_what_is_no_recording_is_one_sentence() {
+fn replay_of_another_file_prints_one_sentence() {
     let fake = FakeNvml::h200s(1, "");
     let folder = tempfile::tempdir().unwrap();
     let zstd = zstd::stream::encode_all(&b"{\"frame\":{}}\n"[..], 3).unwrap();
@@ -479,7 +479,7 @@ fn replay_of_what_is_no_recording_is_one_sentence() {
 }
 
 #[test]
-fn replay_takes_only_speeds_that_it_has() {
+fn replay_refuses_unknown_speeds() {
     let fake = FakeNvml::h200s(1, "");
     for speed in ["0", "0.1", "65", "-1", "NaN", "inf"] {
         let replay = run(&fake, ["replay", "x.gpt.zst", &format!("--speed={speed}")]);
@@ -578,7 +578,7 @@ fn doctor_without_a_driver_says_what_would_help() {
 }
 
 #[test]
-fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
+fn unknown_subcommand_gets_a_helpful_hint() {
     let fake = FakeNvml::h200s(1, "");
     for (typo, meant) in [
         ("recrod", "record"),
@@ -611,7 +611,7 @@ fn a_word_that_is_no_subcommand_gets_the_hint_that_helps() {
 }
 
 #[test]
-fn an_interval_that_cannot_be_is_refused() {
+fn impossible_interval_is_refused() {
     let fake = FakeNvml::h200s(1, "");
     for interval in ["0s", "5ms", "2h", "soon", "1"] {
         for args in [&["-i", interval][..], &["record", "-i", interval]] {

@@ -61,7 +61,7 @@ fn line<'a>(printed: &'a Outcome, name: &str) -> &'a str {
 }
 
 #[test]
-fn flags_come_before_the_environment_and_that_before_the_file() {
+fn flags_override_environment_and_environment_overrides_file() {
     let home = Home::new("interval = \"2s\"\ntheme = \"light\"\nascii = true\n");
     let path = home.config().display().to_string();
     let variables = [("GPUTOP_INTERVAL", "3s"), ("GPUTOP_THEME", "16")];
@@ -84,7 +84,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn what_is_printed_is_a_configuration() {
+fn config_print_output_is_a_valid_configuration() {
     let printed = Home::new("").run(&[], &["config", "print"]);
     assert_eq!(
         line(&printed, "ascii"),
@@ -100,7 +100,7 @@ fn what_is_printed_is_a_configuration() {
 }
 
 #[test]
-fn where_it_is_can_be_said_in_three_ways() {
+fn configuration_path_has_three_sources() {
     let home = Home::new("interval = \"2s\"\n");
     home.write("other.toml", "interval = \"3s\"\n");
     home.write("third.toml", "interval = \"4s\"\n");
@@ -125,7 +125,7 @@ fn where_it_is_can_be_said_in_three_ways() {
 }
 
 #[test]
-fn a_mistake_is_one_sentence_with_its_place() {
+fn configuration_mistake_is_reported_with_its_line() {
     let home = Home::new("");
     let path = home.config().display().to_string();
     for (text, sentence) in [
@@ -196,7 +196,7 @@ fn a_mistake_is_one_sentence_with_its_place() {
 }
 
 #[test]
-fn a_theme_of_ones_own_is_found_by_its_name() {
+fn user_theme_is_found_by_name() {
     let home = Home::new("theme = \"mine\"");
     home.write("themes/mine.toml", "base = \"dark\"\ntitle = \"#010203\"\n");
     assert_eq!(home.run(&[], &["config", "check"]).code, Some(0));
@@ -213,7 +213,7 @@ fn a_theme_of_ones_own_is_found_by_its_name() {
 }
 
 #[test]
-fn a_wrong_theme_is_one_sentence_with_its_place() {
+fn invalid_theme_is_reported_with_its_line() {
     let home = Home::new("theme = \"mine\"");
     let mine = home.folder().join("themes/mine.toml");
     for (text, sentence) in [

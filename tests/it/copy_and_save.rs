@@ -66,7 +66,7 @@ fn asked_for(terminal: &Terminal) -> Vec<String> {
 }
 
 #[test]
-fn y_asks_the_terminal_and_leaves_the_text_in_sight() {
+fn copy_uses_the_terminal_and_keeps_the_text_visible() {
     if !is_host() {
         return;
     }
@@ -138,7 +138,7 @@ fn documents(folder: &Path) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn w_writes_what_is_on_screen_into_a_new_file() {
+fn w_writes_the_frame_to_a_new_file() {
     if !is_host() {
         return;
     }
@@ -192,7 +192,7 @@ fn w_writes_what_is_on_screen_into_a_new_file() {
 }
 
 #[test]
-fn y_in_a_tmux_that_is_gone_says_that_nothing_was_sent() {
+fn copy_without_tmux_server_reports_that_nothing_was_sent() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).env("TMUX", "/nowhere/socket,1,0").start();
     terminal.wait_text("no process is on a GPU");

@@ -25,7 +25,7 @@ fn used_gib(used_gib: f64) -> String {
 }
 
 #[test]
-fn every_gpu_and_every_process_stands_with_its_memory() {
+fn overview_lists_every_gpu_and_process_with_memory() {
     let [a, b, c] = ["train-a", "train-b", "infer-c"].map(RealProcess::start);
     let scenario = [
         "[[gpu]]\nsm = 97\npower = 131400\ntemperature = 44\n".to_owned(),
@@ -170,7 +170,7 @@ fn rank_and_job_come_from_the_environment() {
 }
 
 #[test]
-fn what_is_wrong_with_a_gpu_stands_beside_it() {
+fn gpu_problem_is_shown_in_its_row() {
     let fake = FakeNvml::new(
         "[[gpu]]\npcie_width = 8\n\
          [[gpu]]\nthrottle = [\"hw_thermal\"]\n\
@@ -297,7 +297,7 @@ fn the_accounting_of_a_gpu_adds_up_in_print() {
 }
 
 #[test]
-fn keys_lead_from_screen_to_screen_and_back() {
+fn keys_open_screens_and_go_back() {
     let process = RealProcess::start("train.py");
     let fake = FakeNvml::new(&["[[gpu]]\n[[gpu]]\n", &on_gpu(1, &process, "")].concat());
     let terminal = dashboard(&fake).start();
@@ -359,7 +359,7 @@ fn pids(screen: &vt100::Screen) -> Vec<u32> {
 }
 
 #[test]
-fn a_filter_is_kept_by_enter_and_taken_back_by_esc() {
+fn enter_keeps_the_filter_and_esc_reverts_it() {
     if !is_host() {
         return;
     }
@@ -402,7 +402,7 @@ fn a_filter_is_kept_by_enter_and_taken_back_by_esc() {
 }
 
 #[test]
-fn rows_are_ordered_by_menu_and_by_keys() {
+fn rows_are_sorted_by_menu_and_keys() {
     let processes = ["c.py", "a.py", "b.py"].map(RealProcess::start);
     let [first, second, third] = processes.each_ref().map(RealProcess::pid);
     let by_pid = {
@@ -452,7 +452,7 @@ fn rows_are_ordered_by_menu_and_by_keys() {
 }
 
 #[test]
-fn enter_counts_also_where_it_was_typed_before_raw_mode() {
+fn enter_typed_before_raw_mode_is_accepted() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).start();
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
@@ -468,7 +468,7 @@ fn enter_counts_also_where_it_was_typed_before_raw_mode() {
 }
 
 #[test]
-fn a_held_display_stands_still_while_collection_goes_on() {
+fn paused_display_stands_still_while_collection_continues() {
     let fake = FakeNvml::new("[[gpu]]\nsm = 11");
     let terminal = dashboard(&fake).start();
     for back in ["p", "0"] {
@@ -649,7 +649,7 @@ fn the_process_screen_shows_the_process_and_none_of_its_secrets() {
 }
 
 #[test]
-fn a_recording_and_json_hold_none_of_the_secrets() {
+fn recording_and_json_contain_no_secrets() {
     if !is_host() {
         return;
     }

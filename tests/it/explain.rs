@@ -121,7 +121,7 @@ fn an_incident_is_printed_in_its_order() {
 }
 
 #[test]
-fn json_is_the_contract() {
+fn json_follows_the_contract() {
     let incidents = json_of(&piped(&["--json"], OOM.as_bytes()));
     assert_eq!(incidents["schema"], 1);
     let incident = &incidents["incidents"][0];
@@ -155,7 +155,7 @@ fn json_is_the_contract() {
 }
 
 #[test]
-fn nothing_wrong_is_exit_1_and_the_last_exception_is_shown() {
+fn log_without_incident_exits_1_and_shows_the_last_exception() {
     let quiet = piped(&[], b"step 1\nstep 2\n");
     assert_eq!((quiet.status.code(), out(&quiet).as_str()), (Some(1), ""));
     let plain = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    x[\"a\"]\nKeyError: 'a'\n";
@@ -174,7 +174,7 @@ fn nothing_wrong_is_exit_1_and_the_last_exception_is_shown() {
 }
 
 #[test]
-fn what_followed_stands_under_its_cause() {
+fn consequences_are_listed_under_their_cause() {
     // The assertion is the cause of what cuBLAS said later.
     let log = format!(
         "{ASSERT}RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle)`\n"
@@ -213,7 +213,7 @@ fn a_programs_own_exception_is_named_as_the_first_cause() {
 }
 
 #[test]
-fn ranks_that_fail_alike_are_one_incident_that_says_who_was_first() {
+fn ranks_that_fail_alike_are_one_incident_naming_the_first() {
     let log: String = (0..8)
         .map(|rank| format!("[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {rank} has a total capacity of 79.10 GiB of which 1.00 GiB is free.\n"))
         .collect();
@@ -302,7 +302,7 @@ fn files_directories_and_packed_logs_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_one_sentence() {
+fn unreadable_input_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no.log").display().to_string();
     let output = run(&[&missing]);
@@ -426,7 +426,7 @@ fn text_that_would_drive_the_terminal_is_harmless() {
 }
 
 #[test]
-fn words_about_errors_are_no_errors() {
+fn text_about_errors_is_not_an_error() {
     for quiet in [
         "try:\n    step()\nexcept RuntimeError as e:\n    if \"CUDA out of memory\" in str(e):\n        skip()\n",
         "- Fixed `CUDA error: an illegal memory access was encountered` in the sampler\n",
@@ -441,7 +441,7 @@ fn words_about_errors_are_no_errors() {
 }
 
 #[test]
-fn prefixes_wraps_and_wrappings_do_not_matter() {
+fn prefixes_and_line_wraps_are_removed() {
     let plain = first(OOM);
     let each = |prefix: &str| {
         OOM.lines()
@@ -579,7 +579,7 @@ proptest! {
 
     /// A log may come in any pieces.
     #[test]
-    fn pieces_do_not_matter(cut in 1_usize..600) {
+    fn chunk_boundaries_do_not_change_the_result(cut in 1_usize..600) {
         let log = format!("{}{OOM}{}", "step\n".repeat(50), "more\n".repeat(50));
         let mut reader = gputop::diagnose::LogReader::new(Catalogue::embedded(), "x");
         log.as_bytes().chunks(cut).for_each(|piece| reader.push(piece));
@@ -622,7 +622,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn other_scripts_in_an_error_are_judged_without_a_panic(parts in prop::collection::vec(foreign(), 1..3)) {
+    fn non_ascii_errors_do_not_panic(parts in prop::collection::vec(foreign(), 1..3)) {
         let found = explain(Catalogue::embedded(), "x", &parts.concat());
         prop_assert_eq!(recovery::take_failures(), Vec::<String>::new());
         for incident in &found {
@@ -638,7 +638,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_name_in_another_script_ends_no_explanation() {
+fn long_non_ascii_name_is_explained() {
     let log = format!("{}{OOM}", long_named_xid());
     let output = piped(&["--json"], log.as_bytes());
     assert_eq!(err(&output), "");
@@ -649,7 +649,7 @@ fn a_long_name_in_another_script_ends_no_explanation() {
 }
 
 #[test]
-fn thousands_of_different_failures_cost_little_each() {
+fn thousands_of_failures_take_linear_time() {
     let begun = std::time::Instant::now();
     let xids: String = (0..40_000)
         .map(|n| {
@@ -730,7 +730,7 @@ fn the_threads_of_a_failing_kernel_are_counted_and_cost_little() {
 }
 
 #[test]
-fn the_name_of_a_log_is_harmless_too() {
+fn log_file_name_is_escaped() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "rank_0\x1b[2J\x07.log", OOM);
     for args in [
@@ -753,7 +753,7 @@ fn the_name_of_a_log_is_harmless_too() {
 }
 
 #[test]
-fn of_several_jobs_what_was_fatal_comes_first() {
+fn fatal_job_is_listed_first() {
     let folder = tempfile::tempdir().unwrap();
     let note = write(
         &folder,

@@ -4,7 +4,7 @@ use crate::fake_machine::dashboard;
 use crate::fake_nvml::FakeNvml;
 
 #[test]
-fn a_word_is_looked_for_among_keys_and_words() {
+fn help_search_finds_keys_and_terms() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).start();
     terminal.wait_text("no process is on a GPU");

@@ -89,7 +89,7 @@ fn charts_in(desk: &Desk, height: u16) -> String {
 }
 
 #[test]
-fn scrolled_back_charts_stand_still_and_say_so_until_0() {
+fn scrolled_charts_stand_still_until_0() {
     let mut desk = watched(7_200);
     assert!(charts(&desk).contains("now"));
     // An hour, and back by half of one.
@@ -120,7 +120,7 @@ fn scrolled_back_charts_stand_still_and_say_so_until_0() {
 }
 
 #[test]
-fn the_charts_are_scrolled_no_further_than_what_is_known() {
+fn charts_scroll_no_further_than_the_data() {
     let mut desk = watched(1_200);
     for _ in 0..20 {
         desk.send("(");
@@ -141,7 +141,7 @@ fn the_charts_are_scrolled_no_further_than_what_is_known() {
 }
 
 #[test]
-fn a_held_display_scrolls_too_and_0_lets_both_go() {
+fn paused_display_scrolls_and_0_resumes() {
     let mut desk = watched(3_600);
     desk.send("p(");
     let held = charts(&desk);
@@ -180,7 +180,7 @@ fn the_wheel_over_a_chart_scrolls_in_time_and_elsewhere_moves_the_cursor() {
 }
 
 #[test]
-fn an_exit_is_marked_on_the_axis_and_rows_of_the_ended_are_kept_by_their_worth() {
+fn exit_is_marked_and_exited_rows_are_kept_by_importance() {
     let mut desk = watched(3_000);
     let end = |pid: u32, at: u64, peak| {
         Update::Event(Event {

@@ -79,7 +79,7 @@ pub fn run_in(state: &Path, script: &str, options: &[&str]) -> Output {
 }
 
 #[test]
-fn a_failed_run_is_kept_with_what_it_was_concluded_from() {
+fn failed_run_is_saved_with_its_evidence() {
     let user = User::new();
     let token = "hf_0123456789abcdefghijkl";
     let result = user.fail(
@@ -119,7 +119,7 @@ fn a_failed_run_is_kept_with_what_it_was_concluded_from() {
 }
 
 #[test]
-fn on_a_terminal_of_its_own_the_process_is_known_as_well() {
+fn failed_run_on_a_terminal_knows_its_process() {
     let user = User::new();
     let script = format!("echo '{OOM}'; exit 3");
     let terminal = crate::run::script(&script)
@@ -135,7 +135,7 @@ fn on_a_terminal_of_its_own_the_process_is_known_as_well() {
 }
 
 #[test]
-fn what_succeeds_or_is_no_gpus_fault_is_not_kept() {
+fn success_and_plain_failures_are_not_saved() {
     let user = User::new();
     user.run(&format!("echo '{OOM}' >&2"), &[]);
     user.run("echo KeyError: labels >&2; exit 1", &[]);
@@ -206,7 +206,7 @@ fn incidents_are_listed_shown_and_exported() {
 }
 
 #[test]
-fn a_report_is_shown_before_it_is_written_and_names_nobody() {
+fn report_is_previewed_and_anonymous() {
     let user = User::new();
     user.fail("echo File /home/ana/train.py >&2", &[]);
     let host = nix::unistd::gethostname().unwrap();
@@ -246,7 +246,7 @@ fn told(user: &User) -> (String, PathBuf) {
 }
 
 #[test]
-fn on_incident_is_told_once_with_the_incident() {
+fn on_incident_runs_once_with_the_incident() {
     let user = User::new();
     let (command, file) = told(&user);
     let result = user.fail("true", &["--on-incident", &command]);
@@ -317,7 +317,7 @@ fn an_on_incident_that_fails_or_hangs_is_one_sentence() {
 }
 
 #[test]
-fn who_is_tired_of_waiting_for_on_incident_ends_it() {
+fn interrupt_ends_a_slow_on_incident() {
     let user = User::new();
     for signal in ["INT", "TERM"] {
         let command = format!("kill -{signal} $PPID; sleep 60");
@@ -349,7 +349,7 @@ fn assert_not_kept(result: &Output, why: &str) {
 }
 
 #[test]
-fn a_home_that_takes_nothing_costs_a_line() {
+fn unwritable_home_prints_one_line() {
     // Nobody can make a directory there, root included.
     for home in ["/proc", "/dev/null"] {
         let script = format!("echo '{OOM}' >&2; exit 3");
@@ -358,7 +358,7 @@ fn a_home_that_takes_nothing_costs_a_line() {
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_costs_a_line_and_no_exit_code() {
+fn file_size_limit_prints_one_line_and_keeps_the_exit_code() {
     let user = User::new();
     // On a terminal, since no file can be written then, a log neither.
     let terminal = crate::terminal::Launch::shell(&format!(
@@ -473,7 +473,7 @@ fn a_writer() {
 }
 
 #[test]
-fn two_processes_that_write_the_same_at_once_keep_each_once() {
+fn concurrent_writers_save_each_incident_once() {
     let user = User::new();
     let writer = || {
         Command::new(std::env::current_exe().unwrap())

@@ -170,7 +170,7 @@ fn sent(view: &mut View, app: &mut App, keys: &str) -> String {
 }
 
 #[test]
-fn it_is_copied_as_a_change_as_markdown_and_as_the_way_to_report_it() {
+fn incident_is_copied_as_fix_markdown_and_report_command() {
     let mut app = app_with(Severity::Fatal);
     let newest = app.incidents.newest().cloned().unwrap();
     let mut view = View::default();
@@ -208,7 +208,7 @@ fn the_list_opens_the_one_under_the_cursor_and_it_is_read_then() {
 }
 
 #[test]
-fn of_several_hosts_the_list_names_each_and_of_one_none() {
+fn incident_list_names_hosts_only_when_there_are_several() {
     let mut app = app_with(Severity::Fatal);
     let list = |app: &App| text_of(&draw(app, "incidents", 120, 12));
     assert!(!list(&app).contains("node17"), "{}", list(&app));
@@ -253,7 +253,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
 }
 
 #[test]
-fn no_size_breaks_it() {
+fn incident_screen_draws_at_any_size() {
     let app = app_with(Severity::Note);
     for width in (0..=130).step_by(7).chain([40, 59, 60, 61, 200]) {
         for height in (0..=20).chain([24, 31, 60]) {
@@ -266,7 +266,7 @@ fn no_size_breaks_it() {
 }
 
 #[test]
-fn what_happened_while_no_dashboard_was_open_is_shown_until_it_is_opened() {
+fn missed_incident_is_announced_until_opened() {
     let user = User::new();
     user.fail("true", &[]);
     let fake = FakeNvml::h200s(1, "");

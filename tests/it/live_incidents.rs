@@ -77,7 +77,7 @@ impl Run {
 }
 
 #[test]
-fn a_run_that_dies_is_in_every_banner_explained_and_kept_once() {
+fn dying_run_is_announced_everywhere_and_saved_once() {
     if !is_host() {
         return;
     }
@@ -114,7 +114,7 @@ fn a_run_that_dies_is_in_every_banner_explained_and_kept_once() {
 }
 
 #[test]
-fn what_was_written_before_anybody_watched_and_healthy_ends_are_no_incidents() {
+fn old_log_text_and_clean_exits_are_not_incidents() {
     if !is_host() {
         return;
     }

@@ -147,7 +147,7 @@ fn old_log(file: &Path) -> Guarded {
 }
 
 #[test]
-fn an_error_in_the_file_behind_stdout_is_told_once_and_nothing_older() {
+fn new_error_behind_stdout_is_reported_once() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("train.log");
     let mut process = old_log(&file);
@@ -255,7 +255,7 @@ fn excerpts(recording: &Path) -> Vec<(Option<ProcessKey>, LogExcerpt)> {
 }
 
 #[test]
-fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
+fn piped_output_is_read_from_the_file_of_tee() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("train.log");
     fs::write(&file, "older\n").unwrap();
@@ -298,7 +298,7 @@ fn what_goes_through_a_pipe_is_read_where_tee_puts_it() {
 }
 
 #[test]
-fn output_that_goes_nowhere_is_told_as_that() {
+fn output_to_dev_null_is_reported_as_such() {
     let followed = Followed::start();
     let nowhere = parrot(|command| {
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -453,7 +453,7 @@ fn a_log_named_by_hand_is_followed_over_its_rotation() {
 }
 
 #[test]
-fn nothing_but_an_own_regular_file_is_followed_by_its_name() {
+fn only_own_regular_files_are_followed_by_name() {
     let log = Growing::start();
     let dir = log.file.parent().unwrap();
     let link = dir.join("link");
@@ -589,7 +589,7 @@ fn what_grows_too_fast_is_sampled_and_says_so() {
 }
 
 #[test]
-fn an_error_without_end_is_not_sent_without_end() {
+fn endless_error_is_sent_in_bounded_size() {
     let log = Growing::start();
     for n in 0..60 {
         log.write(&format!("CUDA error: again {n}\n{}", "x".repeat(16 << 10)));
@@ -612,7 +612,7 @@ fn an_error_without_end_is_not_sent_without_end() {
 }
 
 #[test]
-fn ranks_that_share_a_log_are_all_named_and_none_is_blamed() {
+fn shared_log_names_all_ranks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("job.log");
     fs::write(&file, "").unwrap();
@@ -653,7 +653,7 @@ fn ranks_that_share_a_log_are_all_named_and_none_is_blamed() {
 }
 
 #[test]
-fn what_a_process_wrote_when_an_allocation_failed_is_told() {
+fn log_text_at_a_failed_allocation_is_sent() {
     let log = Growing::start();
     log.write("epoch 3, batch of 512\n");
     log.followed.logs.ooms_rose(log.key);
@@ -674,7 +674,7 @@ fn what_a_process_wrote_when_an_allocation_failed_is_told() {
 }
 
 #[test]
-fn a_young_process_is_read_from_the_beginning_of_the_log_that_it_made() {
+fn new_process_log_is_read_from_its_beginning() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("new.log");
     let script = format!(
@@ -823,7 +823,7 @@ fn followed_in(tmux: &Tmux, key: ProcessKey) -> Followed {
 }
 
 #[test]
-fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
+fn error_in_a_tmux_pane_is_sent_with_wrapped_lines_joined() {
     let Some(tmux) = Tmux::start("stty -echo; echo 'CUDA error: too old'; exec cat") else {
         return;
     };
@@ -874,7 +874,7 @@ fn an_error_in_a_tmux_pane_is_told_with_its_wrapped_lines_joined() {
 }
 
 #[test]
-fn the_last_line_of_a_program_that_ended_in_a_pane_is_told() {
+fn last_line_of_an_exited_pane_program_is_sent() {
     let fails = r#"{ echo 'Traceback (most recent call last):'; echo 'CUDA error: the last line'; exit 1; }"#;
     let program =
         format!(r#"while read line; do test "$line" = fail && {fails}; echo "$line"; done"#);
@@ -1046,7 +1046,7 @@ fn piped(root: &Path, environ: &str, cgroup: &str) -> (Guarded, ProcessKey) {
 }
 
 #[test]
-fn dockers_log_of_the_container_is_read_as_what_was_printed() {
+fn docker_log_is_read_as_plain_text() {
     let root = tempfile::tempdir().unwrap();
     let id = "5f0a8b7c6d5e4f3a2b1c0d9e8f7a6b5c4d3e2f1a0b9c8d7e6f5a4b3c2d1e0f9a";
     let docker = root.path().join("containers");
@@ -1147,7 +1147,7 @@ impl Drop for Ended {
 }
 
 #[test]
-fn the_output_of_who_got_the_pid_next_is_nobodys_else() {
+fn recycled_pid_output_is_not_attributed_to_the_old_process() {
     in_a_pid_namespace("logs::recycled");
 }
 

@@ -95,7 +95,7 @@ fn a_click_selects_a_second_opens_and_a_heading_orders() {
 }
 
 #[test]
-fn a_press_chooses_in_menus_and_goes_to_the_parts_of_a_screen() {
+fn click_chooses_in_menus_and_panes() {
     let [mut a, b] = ["a.py", "b.py"].map(RealProcess::start);
     let scenario = [
         "[[gpu]]\n".to_owned(),
@@ -166,7 +166,7 @@ fn terminal_with<'t>(terminal: &'t Terminal, words: &str) -> &'t Terminal {
 }
 
 #[test]
-fn the_mouse_is_left_alone_where_it_is_not_wanted() {
+fn no_mouse_leaves_the_mouse_to_the_terminal() {
     let process = RealProcess::start("a.py");
     let fake = FakeNvml::new(&["[[gpu]]\n", &on_gpu(0, &process, "")].concat());
     for (args, mode) in [

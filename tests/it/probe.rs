@@ -149,7 +149,7 @@ fn bytes(value: &Value) -> u64 {
 const AMPLE: &[&str] = &["--limit", "30s"];
 
 #[test]
-fn the_fill_finds_what_is_free_but_for_the_headroom_and_gives_it_back() {
+fn fill_allocates_all_but_the_headroom_and_returns_it() {
     let card = Card::new("");
     let probe = card.probe(AMPLE);
     let fill = &probe["driver"];
@@ -167,7 +167,7 @@ fn the_fill_finds_what_is_free_but_for_the_headroom_and_gives_it_back() {
 }
 
 #[test]
-fn a_card_that_refuses_large_pieces_is_said_to_be_fragmented() {
+fn refused_large_allocations_are_reported_as_fragmentation() {
     let card = Card::new("largest_mib = 1024");
     let probe = card.probe(AMPLE);
     let fill = &probe["driver"];
@@ -251,7 +251,7 @@ fn a_full_card_is_refused_without_a_context_and_halved_when_forced() {
 }
 
 #[test]
-fn where_others_live_a_tenth_stays_free() {
+fn shared_gpu_keeps_a_tenth_free() {
     let nvml = format!(
         "context = {}\n[[process]]\npid = {}\ngpu = 0\nused = {}\n",
         0,
@@ -298,7 +298,7 @@ fn exclusive_mode_is_refused_unless_forced_and_prohibited_always() {
 }
 
 #[test]
-fn a_driver_that_is_not_there_or_denied_is_told_as_a_sentence() {
+fn missing_or_denied_driver_is_one_sentence() {
     let card = Card::new("");
     fs::remove_file(card.library()).unwrap();
     if !has_driver() {
@@ -322,7 +322,7 @@ fn has_driver() -> bool {
 }
 
 #[test]
-fn a_driver_too_old_for_a_policy_costs_that_policy_and_nothing_else() {
+fn old_driver_loses_only_unsupported_policies() {
     let card = Card::new("version = 11010").without("cuMemPoolCreate");
     let probe = card.probe(AMPLE);
     assert_eq!(probe["outcome"], "done");
@@ -385,7 +385,7 @@ fn a_killed_probe_leaves_no_process_behind_that_holds_memory() {
 }
 
 #[test]
-fn a_child_that_is_killed_is_told_as_such() {
+fn killed_probe_child_is_reported() {
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\nhangs = true\n");
     let mut probe = card.command(&["--limit", "60s"]);
     let probe = probe
@@ -420,7 +420,7 @@ fn a_driver_that_does_not_come_back_ends_the_child_and_not_the_program() {
 }
 
 #[test]
-fn what_the_time_limit_cut_off_is_said() {
+fn probe_reports_what_the_time_limit_cut_off() {
     let card = Card::new("[[call]]\nname = \"cuMemAlloc_v2\"\ntakes_ms = 60\n");
     let probe = card.probe(&["--limit", "100ms", "--policy", "plain"]);
     assert_eq!(probe["driver"]["cut_short"], true);
@@ -444,7 +444,7 @@ fn mig_mode_names_the_device_to_probe() {
 }
 
 #[test]
-fn a_card_that_is_hidden_from_us_is_refused() {
+fn hidden_gpu_is_refused() {
     let card = Card::new("uuid = \"GPU-11111111-0000-4000-8000-000000000000\"");
     let refused = card.run(&[]);
     assert_eq!(refused.code, Some(1));
@@ -475,7 +475,7 @@ fn dashboard_of(card: &Card) -> crate::terminal::Launch {
 }
 
 #[test]
-fn p_probes_after_a_question_and_shows_what_came_of_it() {
+fn probe_key_asks_and_shows_the_result() {
     let card = Card::new("");
     let terminal = dashboard_of(&card).start();
     terminal.wait_text("no process is on a GPU");
@@ -505,7 +505,7 @@ fn p_probes_after_a_question_and_shows_what_came_of_it() {
 }
 
 #[test]
-fn a_refusal_stands_where_the_answer_would_be() {
+fn probe_refusal_is_shown_in_place_of_the_result() {
     let card = Card::new("compute_mode = 3");
     let terminal = dashboard_of(&card).start();
     terminal.wait_text("no process is on a GPU");

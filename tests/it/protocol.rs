@@ -67,7 +67,7 @@ fn files(folder: &Path, kind: &str) -> Vec<(String, PathBuf)> {
 }
 
 #[test]
-fn what_any_version_ever_said_is_read() {
+fn every_recorded_protocol_version_is_read() {
     let versions = versions();
     assert!(versions.iter().any(|(version, _)| *version == PROTOCOL));
     for (version, folder) in versions {
@@ -84,7 +84,7 @@ fn what_any_version_ever_said_is_read() {
 }
 
 #[test]
-fn what_any_version_was_ever_asked_is_understood() {
+fn every_recorded_request_is_understood() {
     for (_, folder) in versions() {
         let asked = files(&folder, "asked").into_iter();
         let asked: String = asked
@@ -202,7 +202,7 @@ fn says_all(new: &Value, old: &Value) -> bool {
 }
 
 #[test]
-fn of_what_any_version_ever_said_nothing_is_left_out() {
+fn no_recorded_field_is_lost() {
     for (_, folder) in versions() {
         for (name, file) in said(&folder) {
             for old in lines(&file) {
@@ -274,7 +274,7 @@ fn add_fields(value: &mut Value, name: &str) {
 }
 
 #[test]
-fn a_later_version_that_says_more_is_understood_as_if_it_did_not() {
+fn unknown_fields_of_a_later_version_are_ignored() {
     for (name, file) in said(&versions().pop().unwrap().1) {
         let lines = lines(&file);
         let expected = heard(&packed(&lines));
@@ -328,7 +328,7 @@ fn without(value: &Value, at: &[String]) -> Value {
 
 /// An earlier version lacks what came later: no frame, no greeting and no event is lost over a field that is not there.
 #[test]
-fn an_earlier_version_that_says_less_is_understood_all_the_same() {
+fn missing_fields_of_an_earlier_version_are_accepted() {
     for (_, file) in said(&versions().pop().unwrap().1) {
         for line in lines(&file) {
             let kind = ["frame", "hello", "event"];

@@ -282,7 +282,7 @@ fn a_repeated_recording_starts_over() {
 }
 
 #[test]
-fn steps_skips_and_moments_lead_to_their_frame() {
+fn steps_skips_and_times_seek_to_their_frame() {
     let mut seen = start(recording(300), PAUSED);
     seen.position(|_| true);
     assert_eq!(seen.go(Play::To(Mono(250_999))), 150);
@@ -402,7 +402,7 @@ fn ten_megabytes_of_garbage_cost_the_minute_they_are_in() {
 }
 
 #[test]
-fn damage_is_told_once() {
+fn damage_is_reported_once() {
     let mut bytes = recording(300);
     let middle = bytes.len() / 2;
     bytes[middle..middle + 40].fill(0xAA);
@@ -439,7 +439,7 @@ fn two_recordings_in_one_file_play_one_after_the_other() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_a_sentence() {
+fn other_files_are_refused_with_a_sentence() {
     let text = |bytes: &[u8]| open(bytes.to_vec()).unwrap_err().to_string();
     assert_eq!(
         text(b""),
@@ -542,7 +542,7 @@ fn a_small_file_that_unpacks_to_a_giant_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn flipped_bytes_cost_at_most_what_they_hit(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+    fn flipped_bytes_lose_only_their_minute(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let mut bytes = recording(130);
         for (place, value) in flips {
             *place.get_mut(&mut bytes) = value;
@@ -579,7 +579,7 @@ fn a_file_that_exists_is_overwritten_only_when_asked_and_never_if_foreign() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told_as_such() {
+fn full_disk_is_reported() {
     let full = Recorder::create(Path::new("/dev/full"), &training_day::hello())
         .err()
         .unwrap();

@@ -43,7 +43,7 @@ fn far_processes(sshd: &Sshd) -> usize {
 }
 
 #[test]
-fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
+fn host_without_gputop_is_shown_through_nvidia_smi() {
     if !sshd::is_here() {
         return;
     }
@@ -89,7 +89,7 @@ fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
 }
 
 #[test]
-fn what_each_process_does_and_who_only_draws_is_told_too() {
+fn nvidia_smi_reports_process_shares_and_graphics_processes() {
     if !sshd::is_here() || !is_host() {
         return;
     }
@@ -153,7 +153,7 @@ fn the_instances_of_mig_are_rows_with_their_memory() {
 }
 
 #[test]
-fn an_nvidia_smi_that_hangs_makes_its_figures_old_and_ends_with_the_near_side() {
+fn hanging_nvidia_smi_goes_stale_and_ends_with_the_client() {
     if !sshd::is_here() {
         return;
     }
@@ -179,7 +179,7 @@ fn an_nvidia_smi_that_hangs_makes_its_figures_old_and_ends_with_the_near_side() 
 }
 
 #[test]
-fn one_that_hangs_from_the_start_is_waited_for() {
+fn nvidia_smi_that_hangs_at_start_is_awaited() {
     if !sshd::is_here() {
         return;
     }
@@ -194,7 +194,7 @@ fn one_that_hangs_from_the_start_is_waited_for() {
 }
 
 #[test]
-fn one_that_fails_is_told_in_its_own_words() {
+fn failing_nvidia_smi_is_quoted() {
     if !sshd::is_here() {
         return;
     }
@@ -226,7 +226,7 @@ fn throttle_reasons_are_read_by_their_old_name_too() {
 }
 
 #[test]
-fn a_gputop_there_that_does_not_run_or_speaks_otherwise_leaves_nvidia_smi() {
+fn unusable_remote_gputop_falls_back_to_nvidia_smi() {
     if !sshd::is_here() {
         return;
     }
@@ -248,7 +248,7 @@ fn a_gputop_there_that_does_not_run_or_speaks_otherwise_leaves_nvidia_smi() {
 }
 
 #[test]
-fn a_fleet_marks_it_and_a_recording_of_it_holds_what_was_told() {
+fn fleet_marks_nvidia_smi_hosts_and_recordings_contain_them() {
     if !sshd::is_here() {
         return;
     }
@@ -296,12 +296,12 @@ fn mount(args: &[&str], sshd: &Sshd) {
 }
 
 #[test]
-fn where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells() {
+fn failed_push_leaves_nothing_and_falls_back_to_nvidia_smi() {
     if !sshd::is_here()
         || !namespace::is_own(
             "-m",
             &["true"],
-            "remote_nvidia_smi::where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells",
+            "remote_nvidia_smi::failed_push_leaves_nothing_and_falls_back_to_nvidia_smi",
         )
     {
         return;

@@ -69,7 +69,7 @@ fn a_name_in_another_script_does_not_change_what_the_command_exits_with() {
 }
 
 #[test]
-fn nothing_is_said_where_nothing_is_wrong_or_nothing_was_found() {
+fn nothing_is_printed_without_a_failure_or_a_finding() {
     for line in [
         format!("echo '{OOM}'; exit 0"),
         "echo 'KeyError: labels' >&2; exit 1".to_owned(),
@@ -90,7 +90,7 @@ fn nothing_is_said_where_nothing_is_wrong_or_nothing_was_found() {
 }
 
 #[test]
-fn signal_9_is_said_to_be_the_hosts_memory() {
+fn signal_9_is_explained_as_host_memory() {
     let result = output(["sh", "-c", "kill -9 $$"]);
     assert_eq!(result.status.code(), Some(137));
     assert!(
@@ -110,7 +110,7 @@ fn rank(home: &TempDir, number: u32, line: &str) -> Launch {
 }
 
 #[test]
-fn of_many_ranks_the_first_that_fails_explains() {
+fn first_failing_rank_explains() {
     let home = tempfile::tempdir().unwrap();
     let one = format!("GPUTOP sh -c \"echo '{OOM}'; exit 1\"");
     let job =

@@ -116,7 +116,7 @@ fn tagged_processes_are_listed_counted_and_hit_and_no_other() {
 }
 
 #[test]
-fn one_that_ends_while_the_question_stands_is_gone() {
+fn process_that_exits_during_confirmation_is_reported() {
     if !is_host() {
         return;
     }
@@ -144,7 +144,7 @@ fn readonly_sends_nothing() {
 }
 
 #[test]
-fn the_collectors_refuse_under_readonly_whoever_asks() {
+fn collectors_refuse_signals_under_readonly() {
     use gputop::collect::agent::Options;
     use gputop::collect::process::container::Files;
     use gputop::model::units::Millis;
@@ -192,7 +192,7 @@ fn the_collectors_refuse_under_readonly_whoever_asks() {
 
 /// As another user, who may see the process and not signal it.
 #[test]
-fn what_is_denied_comes_with_what_would_help() {
+fn denied_signal_comes_with_a_fix() {
     let set = std::process::Command::new("setpriv")
         .arg("--version")
         .output();
@@ -216,7 +216,7 @@ fn what_is_denied_comes_with_what_would_help() {
 }
 
 #[test]
-fn a_recording_has_no_one_to_signal() {
+fn recordings_offer_no_signals() {
     let terminal = Launch::gputop().args(["demo"]).size(30, 120).start();
     terminal.wait_text("REPLAY");
     terminal.send("x");
@@ -241,7 +241,7 @@ fn signals(desk: &Desk) -> Vec<&Request> {
 }
 
 #[test]
-fn only_y_behind_the_question_sends_with_the_start_time() {
+fn only_y_confirms_and_sends_with_the_start_time() {
     let mut desk = desk();
     desk.send("\tx");
     desk.send("y");
@@ -285,7 +285,7 @@ fn a_process_on_two_gpus_is_tagged_and_signalled_once() {
 }
 
 #[test]
-fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
+fn processes_outside_the_namespace_are_not_signalled() {
     let members = || vec![Member::new(418, "ana", "train.py", &[(0, 20)])];
     let mut unreadable = members();
     unreadable[0].process.key.start = StartTicks(0);
@@ -311,7 +311,7 @@ fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
 }
 
 #[test]
-fn in_the_least_room_too_it_is_said_why_nothing_is_sent() {
+fn refusal_is_shown_in_the_smallest_pane() {
     let mut desk = desk();
     desk.app.leave = gputop::model::permissions::Permissions::readonly(true);
     desk.send("\tx");
@@ -324,7 +324,7 @@ fn in_the_least_room_too_it_is_said_why_nothing_is_sent() {
 }
 
 #[test]
-fn each_outcome_has_its_words() {
+fn each_signal_result_has_a_message() {
     let mut desk = desk();
     let missing = |reason, hint: &str| Err(Missing::new(reason, hint));
     let mut told = |outcomes: Vec<(ProcessKey, Result<(), Missing>)>| {

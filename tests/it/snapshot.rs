@@ -38,7 +38,7 @@ fn fault(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_real_snapshot_is_what_pytorch_says_of_itself() {
+fn real_snapshot_matches_pytorch() {
     let snapshot = read(NATIVE).unwrap();
     let [first, second] = &snapshot.devices[..] else {
         panic!("two devices");
@@ -84,7 +84,7 @@ fn expandable_segments_are_mapped_and_unmapped() {
 }
 
 #[test]
-fn an_old_one_lacks_times_and_settings_and_says_as_much() {
+fn old_snapshot_reports_missing_times_and_settings() {
     let snapshot = read(OLD).unwrap();
     assert!(snapshot.settings.is_empty() && snapshot.conf().is_none());
     let device = &snapshot.devices[0];
@@ -108,7 +108,7 @@ fn an_old_one_lacks_times_and_settings_and_says_as_much() {
 }
 
 #[test]
-fn a_whole_history_begins_with_nothing_and_its_growth_is_what_is_held() {
+fn complete_history_starts_empty_and_ends_with_the_held_blocks() {
     let snapshot = read(NATIVE).unwrap();
     for device in &snapshot.devices {
         let study = Study::of(device);
@@ -123,7 +123,7 @@ fn a_whole_history_begins_with_nothing_and_its_growth_is_what_is_held() {
 }
 
 #[test]
-fn a_history_without_stacks_is_a_trace_all_the_same() {
+fn history_without_stacks_is_a_usable_trace() {
     let snapshot = read(HOOK).unwrap();
     assert_eq!(snapshot.stacks.count(), 0);
     let trace = snapshot.trace(&snapshot.devices[0]);
@@ -151,7 +151,7 @@ fn a_history_without_stacks_is_a_trace_all_the_same() {
 }
 
 #[test]
-fn played_again_under_its_own_settings_a_trace_leaves_the_very_blocks_of_the_map() {
+fn replay_under_own_settings_reproduces_the_map() {
     for file in [NATIVE, HOOK, EXPANDABLE] {
         let snapshot = read(file).unwrap();
         for device in &snapshot.devices {
@@ -196,7 +196,7 @@ fn played_again_under_its_own_settings_a_trace_leaves_the_very_blocks_of_the_map
 }
 
 #[test]
-fn what_was_there_before_a_trace_is_where_it_starts() {
+fn trace_starts_with_earlier_blocks() {
     let mut snapshot = read(HOOK).unwrap();
     let whole = snapshot.trace(&snapshot.devices[0]);
     let device = &mut snapshot.devices[0];
@@ -222,7 +222,7 @@ fn what_was_there_before_a_trace_is_where_it_starts() {
 }
 
 #[test]
-fn every_protocol_says_the_same() {
+fn every_pickle_protocol_gives_the_same_result() {
     let newest = read(LIST).unwrap();
     for protocol in 0..=5 {
         let bytes = fs::read(data(&format!("protocols/{protocol}.pickle"))).unwrap();
@@ -281,7 +281,7 @@ fn nothing_is_ever_executed() {
 }
 
 #[test]
-fn other_files_are_told_by_what_they_are() {
+fn other_files_are_named_by_their_format() {
     for (bytes, says) in [
         (&b""[..], "not a pickle file: the file is empty"),
         (b"PK\x03\x04rest", "zip archive as written by torch.save"),
@@ -307,7 +307,7 @@ fn other_files_are_told_by_what_they_are() {
 }
 
 #[test]
-fn values_that_cannot_be_are_told_with_their_place() {
+fn impossible_values_are_reported_with_their_position() {
     let event = |key: &str, value: &[u8]| {
         let items = [&text("action"), &text("alloc"), &text(key), value];
         pickle(&[&b"}("[..], &items.map(<[u8]>::to_vec).concat(), b"u"].concat())
@@ -327,7 +327,7 @@ fn values_that_cannot_be_are_told_with_their_place() {
 }
 
 #[test]
-fn a_file_cut_at_any_byte_is_told_as_cut() {
+fn truncated_snapshot_is_reported_as_truncated() {
     for whole in [LIST, &fs::read(data("protocols/0.pickle")).unwrap()] {
         for length in 1..whole.len() {
             let said = fault(&whole[..length]);
@@ -363,7 +363,7 @@ fn deep_nesting_ends_in_a_sentence() {
 }
 
 #[test]
-fn claims_of_size_cost_nothing() {
+fn claimed_sizes_allocate_nothing() {
     let u64_max = u64::MAX.to_le_bytes();
     for (body, says) in [
         (
@@ -447,7 +447,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_file_says_does_nothing_to_a_terminal() {
+fn snapshot_text_is_escaped() {
     let frame = [
         &b"}("[..],
         &text("filename"),
@@ -512,7 +512,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn it_is_printed_where_there_is_no_terminal() {
+fn snapshot_prints_text_without_a_terminal() {
     let file = data("torch-2.15/native.pickle");
     let output = run(&[file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
@@ -562,7 +562,7 @@ fn a_packed_file_is_unpacked() {
 }
 
 #[test]
-fn what_is_no_file_is_told_at_once() {
+fn missing_file_is_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     nix::unistd::mkfifo(path("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -100,7 +100,7 @@ fn it_can_be_drawn_at_any_size_with_whatever_it_holds() {
 }
 
 #[test]
-fn what_has_no_history_says_how_to_record_one() {
+fn snapshot_without_history_says_how_to_record_one() {
     let mut shown = Shown::open(LIST);
     assert!(shown.draw(120, 30).contains("_record_memory_history"));
     shown.key(KeyCode::Tab);
@@ -109,7 +109,7 @@ fn what_has_no_history_says_how_to_record_one() {
 }
 
 #[test]
-fn enter_in_time_shows_who_held_what_then_and_esc_the_end_again() {
+fn enter_shows_holders_at_a_time_and_esc_returns() {
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
     shown.key(KeyCode::Tab);
@@ -131,7 +131,7 @@ fn enter_in_time_shows_who_held_what_then_and_esc_the_end_again() {
 }
 
 #[test]
-fn two_marks_say_what_grew_between_them() {
+fn two_marks_show_what_grew() {
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
     shown.key(KeyCode::Tab);

@@ -178,7 +178,7 @@ fn letters_and_shapes_stand_out_from_the_background() {
 }
 
 #[test]
-fn without_colour_there_is_no_colour() {
+fn mono_theme_has_no_colour() {
     let theme = theme(Palette::None);
     for role in ROLES {
         let style = theme.style(role.role);
@@ -211,7 +211,7 @@ fn states_and_the_parts_of_a_bar_differ() {
 }
 
 #[test]
-fn in_the_colour_blind_theme_they_differ_to_every_eye() {
+fn colour_blind_theme_differs_for_every_eye() {
     assert_apart(Palette::ColourBlind, &STATES, &EYES, 30.0);
     assert_apart(Palette::ColourBlind, &MEMORY, &EYES, 15.0);
     assert_apart(Palette::ColourBlind, &VRAM, &EYES, 15.0);

@@ -39,7 +39,7 @@ fn listed(pid: u32) -> FakeNvml {
 }
 
 #[test]
-fn what_living_processes_hold_is_no_one_elses() {
+fn memory_of_living_processes_is_attributed() {
     let process = RealProcess::start("train.py");
     let fake = FakeNvml::new(&("[[gpu]]\n".to_owned() + &on_gpu(0, &process, "used = \"20 GiB\"")));
     if is_host() {
@@ -48,7 +48,7 @@ fn what_living_processes_hold_is_no_one_elses() {
 }
 
 #[test]
-fn memory_that_nobody_claims_says_what_is_known_of_it() {
+fn unclaimed_memory_says_what_is_known() {
     if !is_host() {
         return;
     }
@@ -167,7 +167,7 @@ fn leader() {
 }
 
 #[test]
-fn a_pid_that_is_nobodys_is_told_as_gone() {
+fn unknown_pid_is_reported_as_exited() {
     if !is_host() {
         return;
     }

@@ -69,7 +69,7 @@ fn under_its_own_settings_a_program_reserves_what_it_reserved() {
 }
 
 #[test]
-fn without_a_setting_the_remedies_of_that_release_are_tried() {
+fn default_remedies_of_the_release_are_tried() {
     let document = json(&[&data(NATIVE), "--torch", "2.0", "--card", "400GiB"]);
     let played = document["devices"][0]["settings"].as_array().unwrap();
     let confs: Vec<&str> = played.iter().map(|p| p["conf"].as_str().unwrap()).collect();
@@ -93,7 +93,7 @@ fn without_a_setting_the_remedies_of_that_release_are_tried() {
 }
 
 #[test]
-fn the_table_is_for_people() {
+fn whatif_prints_a_table() {
     let out = whatif(&[
         &data(NATIVE),
         "--torch",
@@ -153,7 +153,7 @@ fn the_card_of_a_process_is_what_nvml_says_of_it() {
 }
 
 #[test]
-fn what_is_typed_wrong_is_told_with_the_nearest_right_thing() {
+fn mistyped_settings_get_the_nearest_name() {
     let file = data(NATIVE);
     for (args, told) in [
         (
