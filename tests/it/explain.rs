@@ -534,25 +534,34 @@ fn a_log_that_is_a_pipe_or_a_device_is_read_as_it_comes() {
     assert!(Path::new("/dev/null").exists());
 }
 
-/// `UPDATE_README=1 cargo test --test it -- explain::` writes it anew.
+/// `UPDATE_DOCS=1 cargo test --test it -- explain::` writes the excerpts anew.
 #[test]
-fn the_readme_shows_what_is_printed() {
-    const BEGIN: &str = "<!-- explanation -->\n```text\n";
-    const END: &str = "```\n<!-- /explanation -->";
+fn the_documents_show_what_is_printed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = gputop(&["train.log"])
         .current_dir(root.join("tests/data/logs"))
         .output()
         .unwrap();
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let (before, rest) = readme.split_once(BEGIN).unwrap();
-    let (shown, after) = rest.split_once(END).unwrap();
-    if std::env::var_os("UPDATE_README").is_some() {
-        let new = format!("{before}{BEGIN}{}{END}{after}", out(&output));
-        fs::write(root.join("README.md"), new).unwrap();
-        return;
+    let whole = out(&output);
+    // The README shows the first two fixes.
+    let third = whole.find("\n      3  ").unwrap();
+    let documents = [
+        ("docs/GUIDE.md", "explanation", whole.as_str()),
+        ("README.md", "explanation-start", &whole[..=third]),
+    ];
+    for (file, mark, printed) in documents {
+        let path = root.join(file);
+        let begin = format!("<!-- {mark} -->\n```text\n");
+        let end = format!("```\n<!-- /{mark} -->");
+        let document = fs::read_to_string(&path).unwrap();
+        let (before, rest) = document.split_once(&begin).unwrap();
+        let (shown, after) = rest.split_once(&end).unwrap();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&path, format!("{before}{begin}{printed}{end}{after}")).unwrap();
+        } else {
+            assert_eq!(shown, printed, "{file}: UPDATE_DOCS=1 writes it anew");
+        }
     }
-    assert_eq!(shown, out(&output), "UPDATE_README=1 writes it anew");
 }
 
 proptest! {

@@ -301,7 +301,7 @@ fn where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells() {
         || !namespace::is_own(
             "-m",
             &["true"],
-            "reduced::where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells",
+            "remote_nvidia_smi::where_no_copy_has_room_nothing_is_left_of_it_and_nvidia_smi_tells",
         )
     {
         return;
