@@ -479,7 +479,7 @@ const PLANTED: &str = "hf_Q7dK2mVx9LpRt4WzYb8NcGs3HjFa6UeT1o";
 /// Redacts text, arguments and variables. A token on a separate line or in a separate argument must be removed.
 pub fn redaction(data: &[u8]) {
     if contains_planted(data) {
-        // Beside other letters the token has no shape that anybody could know.
+        // Between other letters the token cannot be recognized.
         return;
     }
     let text = [data, b"\nlogin with ", PLANTED.as_bytes(), b" ok\n", data].concat();
