@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{print, print_json, say};
 use crate::allocator::fits::{Around, Fits};
 use crate::allocator::fragmentation::Fragmentation;
-use crate::collect::hook::told_by;
+use crate::collect::hook::reported_by;
 use crate::collect::memory::MemoryError;
 use crate::collect::memory::dump::Recorder;
 use crate::collect::memory::live::Live;
@@ -170,7 +170,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Ok(document) => (document, 0),
         Err(failure) => (unread(pid, &failure), exit_code(&failure)),
     };
-    document.told = told_by(proc_root, pid)
+    document.told = reported_by(proc_root, pid)
         .others
         .into_iter()
         .map(ReportedPoolJson::from)

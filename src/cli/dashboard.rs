@@ -72,7 +72,7 @@ fn here(_: &Settings, _: &Runtime) -> Result<u8> {
 #[cfg(local)]
 fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
-        leave: Permissions::readonly(settings.readonly),
+        permissions: Permissions::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
     let mut host = Host::new(settings.app(None), source);

@@ -60,7 +60,7 @@ fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>
 
 /// The newest first.
 fn shelf(store: &Store) -> Vec<OnShelf> {
-    let mut shelf = store.shelf(OLD).unwrap_or_default();
+    let mut shelf = store.recent_files(OLD).unwrap_or_default();
     shelf.truncate(MAX_ON_SHELF);
     shelf
 }

@@ -15,7 +15,7 @@ use super::settings::{Settings, SharedArgs};
 use super::{say, say_styled};
 use crate::diagnose::recovery;
 use crate::export::explanation::{self, Style};
-use crate::incidents::{Record, save, within};
+use crate::incidents::{Record, save, with_timeout};
 use crate::run::{self, CommandLine, Explanation, Finished, Hook, Rank};
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         None
     } else {
         let trace = args.trace_allocs;
-        within(PATIENCE, move || Hook::prepare(trace)).flatten()
+        with_timeout(PATIENCE, move || Hook::prepare(trace)).flatten()
     };
     let command = CommandLine {
         program: program.clone(),
@@ -110,7 +110,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// nothing to do with it.
 fn kept(record: Record, shared: &SharedArgs, is_enough: &Arc<AtomicBool>) -> Option<String> {
     let shared = shared.clone();
-    let settings = within(PATIENCE, move || {
+    let settings = with_timeout(PATIENCE, move || {
         let settings = Settings::read(&shared, None);
         settings.map(|settings| settings.on_incident)
     });

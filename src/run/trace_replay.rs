@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::hook_evidence::HookEvidence;
 use crate::collect::hook::Traced;
 use crate::diagnose::predicted_fixes;
-use crate::incidents::within;
+use crate::incidents::with_timeout;
 use crate::model::incident::Incident;
 use crate::model::replay_result::Replayed;
 
@@ -23,7 +23,7 @@ pub(super) fn foretell(incident: &mut Incident, found: HookEvidence) {
         torch: found.torch,
         oom: found.heard.oom,
     };
-    let replayed = match within(PATIENCE, move || traced.replay()) {
+    let replayed = match with_timeout(PATIENCE, move || traced.replay()) {
         Some(None) => return,
         Some(Some(replayed)) => replayed,
         None => Replayed {

@@ -519,7 +519,7 @@ fn doctor_lists_exit_sources_and_fixes() {
     assert_eq!(log["works"], false);
     assert_eq!(
         log["found"],
-        "there is no /nonexistent here, as in most containers"
+        "/nonexistent does not exist, as in most containers"
     );
     assert!(!log["fix"].as_array().unwrap().is_empty());
     assert!(check("out-of-memory killer")["found"].is_string());

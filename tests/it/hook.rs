@@ -849,7 +849,7 @@ fn other_frameworks_always_report_statistics() {
             "reserved_bytes": {"current": 90 * gib, "peak": 90 * gib}}),
         json!({"framework": "tensorflow", "device": 0, "allocator": "bfc",
             "allocated_bytes": {"current": 2 * gib, "peak": 4 * gib}}),
-        // What its allocator does not tell is left out.
+        // Figures that its allocator does not report are left out.
         json!({"framework": "tensorflow", "device": 1, "allocator": "bfc"}),
         json!({"framework": "cupy", "device": 1, "allocator": "memory_pool",
             "allocated_bytes": {"current": gib}, "reserved_bytes": {"current": 2 * gib}}),
@@ -935,7 +935,7 @@ fn reported_pools_are_shown() {
     assert_eq!(cupy["allocated"], gib);
     assert_eq!(
         cupy["allocated_peak"],
-        json!({"missing": "unsupported", "hint": "CuPy does not tell the peak"})
+        json!({"missing": "unsupported", "hint": "CuPy does not report the peak"})
     );
     let read: gputop::model::frame::Frame = serde_json::from_value(frame).unwrap();
     assert_eq!(read.pools.unwrap().reported.len(), 2);
@@ -946,7 +946,7 @@ fn reported_pools_are_shown() {
     for line in [
         "device 0 JAX, XLA BFC, told by the program itself allocated 3.00 GiB peak 5.00 GiB",
         "device 0 CuPy, CuPy memory pool, told by the program itself allocated 1024.00 MiB reserved 2.00 GiB",
-        "largest free block – CuPy does not tell its largest free block",
+        "largest free block – CuPy does not report the largest free block",
     ] {
         assert!(printed.contains(line), "{printed}");
     }

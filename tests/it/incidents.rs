@@ -194,7 +194,7 @@ fn incidents_are_listed_shown_and_exported() {
         let (code, out, err) = user.incidents([verb, "nothing"]);
         assert_eq!((code, out.as_str()), (Some(1), ""));
         assert!(
-            err.starts_with("gputop: there is no incident nothing; the nearest is "),
+            err.starts_with("gputop: incident nothing not found; the nearest is "),
             "{err}"
         );
         assert_eq!(err.lines().count(), 1);
@@ -202,7 +202,7 @@ fn incidents_are_listed_shown_and_exported() {
     // Both of one second begin alike.
     let (code, _, err) = user.incidents(["show", &uid[..3]]);
     assert_eq!(code, Some(1));
-    assert!(err.contains("type more of it"), "{err}");
+    assert!(err.contains("matches several incidents"), "{err}");
 }
 
 #[test]
@@ -260,7 +260,10 @@ fn on_incident_runs_once_with_the_incident() {
     use gputop::incidents::{NOTICE_LIMIT, Notice, notify};
     let store = Store::at(&user.folder());
     let uid = store.list().unwrap().entries[0].uid.clone();
-    assert_eq!(notify(&store, &uid, &command, NOTICE_LIMIT), Notice::Known);
+    assert_eq!(
+        notify(&store, &uid, &command, NOTICE_LIMIT),
+        Notice::AlreadySent
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), said);
     // From the configuration as well.
     let config = user.0.path().join("config.toml");
@@ -341,7 +344,7 @@ fn assert_not_kept(result: &Output, why: &str) {
     assert!(said.contains(EXPLAINED), "{said}");
     let last = said.lines().last().unwrap();
     assert!(
-        last.starts_with("gputop: the incident is not kept: ") && last.contains(why),
+        last.starts_with("gputop: cannot save the incident: ") && last.contains(why),
         "{said}"
     );
     let lines = said.lines().filter(|line| line.starts_with("gputop:"));
@@ -353,7 +356,10 @@ fn unwritable_home_prints_one_line() {
     // Nobody can make a directory there, root included.
     for home in ["/proc", "/dev/null"] {
         let script = format!("echo '{OOM}' >&2; exit 3");
-        assert_not_kept(&run_in(Path::new(home), &script, &[]), "cannot be used");
+        assert_not_kept(
+            &run_in(Path::new(home), &script, &[]),
+            "cannot use the incident store",
+        );
     }
 }
 
@@ -370,7 +376,7 @@ fn file_size_limit_prints_one_line_and_keeps_the_exit_code() {
     .start();
     terminal.wait_exit();
     let shown = terminal.text();
-    assert!(shown.contains("the incident is not kept: "), "{shown}");
+    assert!(shown.contains("cannot save the incident: "), "{shown}");
     assert!(shown.contains("code 3"), "{shown}");
     assert!(user.files().is_empty());
     // Nothing half written stays.
@@ -392,7 +398,7 @@ fn a_store_of_another_user_or_behind_a_link_is_not_used() {
     fs::create_dir(user.0.path().join("gputop")).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     symlink(elsewhere.path(), user.folder()).unwrap();
-    assert_not_kept(&user.fail("true", &[]), "cannot be used");
+    assert_not_kept(&user.fail("true", &[]), "cannot use the incident store");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use gputop::collect::logs::{self, Excerpted, Logs, Settings};
+use gputop::collect::logs::{self, Logs, ProcessExcerpt, Settings};
 use gputop::model::event::{LogExcerpt, LogOrigin, LogWhy, Observation};
 use gputop::model::log::LogView;
 use gputop::model::process::ProcessKey;
@@ -31,7 +31,7 @@ const OOM: &str = "Traceback (most recent call last):\n  File \"train.py\", line
 /// The follower of logs, and what it told so far.
 struct Followed {
     logs: Logs,
-    told: Arc<Mutex<Vec<(Instant, Excerpted)>>>,
+    told: Arc<Mutex<Vec<(Instant, ProcessExcerpt)>>>,
 }
 
 impl Followed {
@@ -73,19 +73,19 @@ impl Followed {
         });
     }
 
-    fn told(&self) -> Vec<Excerpted> {
+    fn told(&self) -> Vec<ProcessExcerpt> {
         let told = self.told.lock().unwrap();
         told.iter().map(|(_, told)| told.clone()).collect()
     }
 
     #[track_caller]
-    fn wait_for(&self, what: &str, wanted: impl Fn(&Excerpted) -> bool) -> Excerpted {
+    fn wait_for(&self, what: &str, wanted: impl Fn(&ProcessExcerpt) -> bool) -> ProcessExcerpt {
         wait_until(what, || self.told().iter().any(&wanted));
         self.told().into_iter().find(wanted).unwrap()
     }
 
     #[track_caller]
-    fn wait_text(&self, text: &str) -> Excerpted {
+    fn wait_text(&self, text: &str) -> ProcessExcerpt {
         self.wait_for(text, |told| told.excerpt.text.contains(text))
     }
 }
@@ -181,7 +181,7 @@ fn new_error_behind_stdout_is_reported_once() {
     say(&mut process, "its last words\n");
     wait_size(&file, before as usize + OOM.len() + 7 + 15);
     drop(process);
-    followed.logs.ended(key);
+    followed.logs.exited(key);
     followed.wait_text("its last words");
     let all: String = followed
         .told()
@@ -477,8 +477,7 @@ fn only_own_regular_files_are_followed_by_name() {
         let other = dir.join("other");
         fs::write(&other, "").unwrap();
         std::os::unix::fs::chown(&other, Some(4_711), None).unwrap();
-        let why =
-            "it belongs to user 4711, and is followed only if it is yours, the process's or root's";
+        let why = "it belongs to user 4711; gputop follows only files that belong to you, the owner of the process, or root";
         refused(&other, why);
     }
     assert!(begun.elapsed() < Duration::from_secs(5));
@@ -640,7 +639,7 @@ fn shared_log_names_all_ranks() {
     let other = key_of(b.0.id());
     let first = keys[0].min(keys[1]);
     let ended = if first == other { keys[1] } else { first };
-    followed.logs.ended(ended);
+    followed.logs.exited(ended);
     wait_until("its end", || {
         fs::OpenOptions::new()
             .append(true)
@@ -897,7 +896,7 @@ fn last_line_of_an_exited_pane_program_is_sent() {
     tmux.say("fail");
     wait_until("the end", || !Path::new(&format!("/proc/{pid}")).exists());
     let ended = Instant::now();
-    followed.logs.ended(key);
+    followed.logs.exited(key);
     followed.wait_text("the last line");
     assert!(
         ended.elapsed() < Duration::from_millis(1_000),
@@ -939,7 +938,7 @@ fn a_tmux_server_that_hangs_costs_nothing_else() {
         "{:?}",
         said.elapsed()
     );
-    let why = "a terminal, and the tmux server that may own it does not answer";
+    let why = "the output goes to a terminal, and the tmux server that may own it does not answer";
     wait_until("the reason", || {
         followed
             .view(in_pane)
@@ -1192,9 +1191,9 @@ fn recycled() {
         say(&mut next, "CUDA error: again\n");
         begun.elapsed() > Duration::from_millis(2_500)
     });
-    followed.logs.ended(key);
+    followed.logs.exited(key);
     say(&mut next, "its last words\n");
-    followed.logs.ended(other);
+    followed.logs.exited(other);
     followed.wait_text("its last words");
     for told in followed.told() {
         let is_own = told.excerpt.text.contains("its own");

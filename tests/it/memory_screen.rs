@@ -671,7 +671,7 @@ fn jax() -> ReportedPool {
         reserved: gib(18.0).into(),
         largest_free_block: Reading::missing(
             Reason::Unsupported,
-            "JAX does not tell its largest free block",
+            "JAX does not report the largest free block",
         ),
         ..ReportedPool::default()
     }
@@ -695,7 +695,7 @@ fn reported_pool_is_shown_on_every_screen() {
         "JAX, XLA BFC",
         "4.25 GiB  at most 7.50 GiB",
         "13.75 GiB",
-        "- JAX does not tell its largest free block",
+        "- JAX does not report the largest free block",
     ] {
         assert!(process.contains(line), "{line}: {process}");
     }

@@ -161,7 +161,9 @@ fn collectors_refuse_signals_under_readonly() {
         tmux_folder: None,
         cgroup_root: "/sys/fs/cgroup".into(),
         kernel_log: "/nonexistent".into(),
-        leave: gputop::model::permissions::Permissions::none("gputop was started with --readonly"),
+        permissions: gputop::model::permissions::Permissions::none(
+            "gputop was started with --readonly",
+        ),
         is_remote: false,
     };
     let mut source = gputop::source::local::start(options).unwrap();

@@ -33,7 +33,7 @@ impl RemoteIncidentEvents {
 
     /// Nothing of what had happened before the recording began.
     pub fn event(&mut self, kept: &RemoteIncident) -> Option<Event> {
-        let (now, record) = (self.now.as_ref()?, Record::told(kept)?.recorded());
+        let (now, record) = (self.now.as_ref()?, Record::from_remote(kept)?.recorded());
         let observed = &record.observed;
         if observed.boot_id != self.boot_id || observed.first < self.since? {
             return None;

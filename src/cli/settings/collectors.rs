@@ -25,7 +25,7 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         cgroup_root: PathBuf::from("/sys/fs/cgroup"),
         kernel_log: kernel_log_path(),
         // Whoever lets a person send signals says so.
-        leave: Permissions::none("nobody was asked"),
+        permissions: Permissions::none("nobody was asked"),
         is_remote: false,
     }
 }
