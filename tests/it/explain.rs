@@ -90,12 +90,12 @@ fn an_incident_is_printed_in_its_order() {
     let text = out(&output);
     let order = [
         "FRAGMENTED",
-        "DO    1",
+        "FIX   1",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "NOT ",
+        "AVOID ",
         "WHY   likely",
-        "SAID  -:7",
-        "AT    train.py:57  loss.backward()",
+        "LOG   -:7",
+        "WHERE train.py:57  loss.backward()",
     ];
     let places: Vec<usize> = order
         .iter()
@@ -254,7 +254,7 @@ fn the_last_fatal_incident_is_in_full_and_earlier_ones_are_lines() {
     let all = out(&piped(&["--all"], log.as_bytes()));
     assert!(
         !all.contains("EARLIER")
-            && all.matches("\nDO ").count() + usize::from(all.starts_with("DO ")) == 2,
+            && all.matches("\nFIX ").count() + usize::from(all.starts_with("FIX ")) == 2,
         "{all}"
     );
 }

@@ -27,7 +27,7 @@ fn an_out_of_memory_error_is_explained_below_the_output() {
         shown.contains("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
         "{shown}"
     );
-    assert!(shown.contains("SAID  output:2"), "{shown}");
+    assert!(shown.contains("LOG   output:2"), "{shown}");
     // The text in a file is read from where it began.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("train.log");
@@ -64,7 +64,7 @@ fn a_name_in_another_script_does_not_change_what_the_command_exits_with() {
     assert_eq!(terminal.wait_exit().exit_code(), 3);
     terminal.assert_restored();
     let shown = terminal.text();
-    assert!(shown.contains("SAID"), "{shown}");
+    assert!(shown.contains("LOG   "), "{shown}");
     assert!(!shown.contains("diagnosis restarted"), "{shown}");
 }
 

@@ -5,16 +5,21 @@
 //! FRAGMENTED MEMORY  GPU 0                     oom-fragmentation   headline … card, then a sentence
 //! No free block is large enough for 2.00 GiB, although 8.02 GiB is cached in smaller blocks.
 //!
-//! DO    1  Let segments grow so that free blocks merge:            sections: a word in six cells, or six blanks
+//! FIX   1  Let segments grow so that free blocks merge:            sections: a word in six cells, or six blanks
 //! PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True                 only a change begins its line
 //!
-//! SAID  train.log:812
+//! LOG   train.log:812
 //!       torch.OutOfMemoryError: CUDA out of memory. …
 //! ```
 
 /// Where the text of a section begins.
 const INDENT: usize = 6;
-const SECTIONS: [&str; 7] = ["DO", "NOT", "WHY", "NEED", "SAID", "AT", "THEN"];
+/// Words that begin a section. The second line has the names that older versions printed, which saved logs still
+/// contain.
+const SECTIONS: [&str; 12] = [
+    "FIX", "AVOID", "WHY", "CHECK", "LOG", "WHERE", "THEN", //
+    "DO", "NOT", "NEED", "SAID", "AT",
+];
 /// The sentences between headline and sections.
 const MAX_SENTENCES: usize = 12;
 
@@ -44,19 +49,28 @@ fn length(lines: &[Numbered<'_>]) -> Option<usize> {
         gaps.position(|is_gap| is_gap)? + 1
     } else {
         // The beginning may not have been read.
-        (section(first) == Some("SAID")).then_some(0)?
+        begins_excerpt(lines).then_some(0)?
     };
     section(lines.get(sections)?.1)?;
     let mut is_change = false;
     for at in sections..lines.len() {
         is_change &= !is_gap(lines[at.saturating_sub(1)], lines[at]);
         match section(lines[at].1) {
-            Some(section) => is_change = section == "DO",
+            Some(section) => is_change = matches!(section, "FIX" | "DO"),
             None if is_change || lines[at].1.starts_with(&" ".repeat(INDENT)) => {}
             None => return Some(at),
         }
     }
     Some(lines.len())
+}
+
+/// Returns true if the first line is the heading of a log excerpt. `LOG` may begin a line of any program, so an
+/// indented line must follow.
+fn begins_excerpt(lines: &[Numbered<'_>]) -> bool {
+    let [(_, first), (_, second), ..] = lines else {
+        return false;
+    };
+    matches!(section(first), Some("LOG" | "SAID")) && second.starts_with(&" ".repeat(INDENT))
 }
 
 /// Whether blank lines stood between.
@@ -101,32 +115,45 @@ mod tests {
         lines.into_iter().map(|(_, text)| text).collect()
     }
 
-    const OURS: &str = "OUT OF MEMORY  GPU 0        oom-capacity\nIt did not fit.\n\nDO    1  take less:\n\
-        python train.py --batch 1\n\nSAID  train.log:1\n      CUDA out of memory.\n           ^^^ full\n";
+    const OURS: &str = "OUT OF MEMORY  GPU 0        oom-capacity\nIt did not fit.\n\nFIX   1  take less:\n\
+        python train.py --batch 1\n\nLOG   train.log:1\n      CUDA out of memory.\n           ^^^ full\n";
 
     #[test]
     fn an_explanation_goes_and_what_stands_around_it_stays() {
         let log = format!("before\n\n{OURS}after\n{OURS}\n\nat the end");
         assert_eq!(left(&log), ["before", "after", "at the end"]);
-        let without_quotation = OURS.split_once("SAID").map_or("", |(ours, _)| ours);
+        let without_quotation = OURS.split_once("LOG ").map_or("", |(ours, _)| ours);
         let log = format!("{without_quotation}\nCUDA error: 7\n      indented");
         assert_eq!(left(&log), ["CUDA error: 7", "      indented"]);
     }
 
     #[test]
     fn of_one_that_was_read_from_its_middle_the_quotation_goes() {
-        let (_, end) = OURS.split_once("\n\nSAID").unwrap_or_default();
-        let log = format!("python train.py --batch 1\n\nSAID{end}after");
+        let (_, end) = OURS.split_once("\n\nLOG ").unwrap_or_default();
+        let log = format!("python train.py --batch 1\n\nLOG {end}after");
         assert_eq!(left(&log), ["python train.py --batch 1", "after"]);
+    }
+
+    /// The explanation above as older versions printed it.
+    #[test]
+    fn removes_explanations_with_the_old_section_names() {
+        let old = OURS.replace("FIX  ", "DO   ").replace("LOG  ", "SAID ");
+        assert_ne!(old, OURS);
+        let log = format!("before\n\n{old}after");
+        assert_eq!(left(&log), ["before", "after"]);
+        let (_, end) = old.split_once("\n\nSAID").unwrap_or_default();
+        assert_eq!(left(&format!("SAID{end}after")), ["after"]);
     }
 
     #[test]
     fn what_only_looks_alike_stays() {
         for log in [
             "TRAINING  GPU 0        oom-capacity\nloss 0.1\n\nCUDA error: 7",
-            "TRAINING  GPU 0        oom-capacity\nDO    nothing\nCUDA error: 7",
+            "TRAINING  GPU 0        oom-capacity\nFIX   nothing\nCUDA error: 7",
+            "LOG   CUDA error: 7",
+            "LOG   CUDA error: 7\nloss 0.1",
             "SAIDso\n      indented",
-            "AT    train.py:57",
+            "WHERE train.py:57",
         ] {
             let lines: Vec<&str> = log.lines().filter(|line| !line.is_empty()).collect();
             assert_eq!(left(log), lines);

@@ -85,7 +85,7 @@ pub fn card(card: &Card, width: usize) -> String {
     let mut out = format!("{}  {}\n\n", card.headline, card.id);
     paragraph(&mut out, "", title(card), width);
     if !card.fixes.is_empty() {
-        out.push_str("\nWhat to change\n");
+        out.push_str("\nFix\n");
         for fix in &card.fixes {
             let effect = fix
                 .effect
@@ -96,7 +96,7 @@ pub fn card(card: &Card, width: usize) -> String {
         }
     }
     if !card.not_helpful.is_empty() {
-        out.push_str("\nWhat does not help\n");
+        out.push_str("\nAvoid\n");
         for not in &card.not_helpful {
             paragraph(&mut out, "- ", not, width);
         }

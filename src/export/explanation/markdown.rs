@@ -45,7 +45,7 @@ fn in_full(out: &mut String, incident: &Incident) {
         let _ = writeln!(out, "{}\n", plain(&parts.join(" | ")));
     }
     if !incident.fixes.is_empty() {
-        out.push_str("### What to change\n\n");
+        out.push_str("### Fix\n\n");
         for (n, fix) in incident.fixes.iter().enumerate() {
             let effect = fix
                 .effect
@@ -60,7 +60,7 @@ fn in_full(out: &mut String, incident: &Incident) {
             let _ = writeln!(out, "{}\n", indented(&fenced(language, &fix.change)));
         }
     }
-    list(out, "What does not help", &incident.not_helpful);
+    list(out, "Avoid", &incident.not_helpful);
     if !incident.causes.is_empty() {
         out.push_str("### Why\n\n| | cause | for | against |\n|---|---|---|---|\n");
         for cause in &incident.causes {
@@ -81,7 +81,7 @@ fn in_full(out: &mut String, incident: &Incident) {
         }
         out.push('\n');
     }
-    list(out, "What would make it surer", &incident.needs);
+    list(out, "Check", &incident.needs);
     if !incident.quote.is_empty() {
         let said: String = rows(&incident.quote, WIDTH)
             .into_iter()
@@ -91,20 +91,20 @@ fn in_full(out: &mut String, incident: &Incident) {
             .collect();
         let _ = writeln!(
             out,
-            "### What was said\n\n{}\n\n{}\n",
+            "### Log\n\n{}\n\n{}\n",
             plain(&place(incident).unwrap_or_default()),
             fenced("", said.trim_end())
         );
     }
     if let Some(at) = &incident.at {
-        let _ = writeln!(out, "At `{}`\n", at.replace('`', "'"));
+        let _ = writeln!(out, "Where: `{}`\n", at.replace('`', "'"));
     }
     let then: Vec<String> = incident
         .secondary
         .iter()
         .map(|one| format!("{}: {}", one.id, one.title))
         .collect();
-    list(out, "What followed", &then);
+    list(out, "Then", &then);
     if !incident.references.is_empty() {
         out.push_str("### References\n\n");
         for reference in &incident.references {

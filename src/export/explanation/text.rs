@@ -117,7 +117,7 @@ pub fn lines(incident: &Incident, width: usize) -> Vec<StyledLine> {
     causes(&mut out, incident, width);
     said(&mut out, incident, width);
     if let Some(at) = &incident.at {
-        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "AT")));
+        out.push(StyledLine::plain(format!("{:<INDENT$}{at}", "WHERE")));
     }
     secondary(&mut out, incident, width);
     out
@@ -158,7 +158,7 @@ fn head(incident: &Incident, width: usize) -> StyledLine {
 
 fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
     for (n, fix) in incident.fixes.iter().take(MAX_FIXES).enumerate() {
-        let word = if n == 0 { "DO" } else { "" };
+        let word = if n == 0 { "FIX" } else { "" };
         let effect = fix.effect.as_ref();
         let effect = effect.map_or_else(String::new, |effect| format!(" ({effect})"));
         let before = out.len();
@@ -175,7 +175,8 @@ fn fixes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
         out.push(StyledLine(vec![(Tone::Change, fix.change.clone())]));
     }
     for (n, not) in incident.not_helpful.iter().take(MAX_NOT).enumerate() {
-        label(out, if n == 0 { "NOT" } else { "" }, not, INDENT + 3, width);
+        let word = if n == 0 { "AVOID" } else { "" };
+        label(out, word, not, INDENT + 3, width);
     }
     out.push(StyledLine::default());
 }
@@ -187,7 +188,8 @@ fn causes(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
         label(out, &word, &because(cause), INDENT + VERDICT, width);
     }
     for (n, need) in incident.needs.iter().take(MAX_NEEDS).enumerate() {
-        label(out, if n == 0 { "NEED" } else { "" }, need, INDENT, width);
+        let word = if n == 0 { "CHECK" } else { "" };
+        label(out, word, need, INDENT, width);
     }
     if !incident.causes.is_empty() || !incident.needs.is_empty() {
         out.push(StyledLine::default());
@@ -223,7 +225,7 @@ fn said(out: &mut Vec<StyledLine>, incident: &Incident, width: usize) {
         return;
     }
     let place = place(incident).unwrap_or_else(|| heard(incident).to_owned());
-    out.push(StyledLine::plain(format!("{:<INDENT$}{place}", "SAID")));
+    out.push(StyledLine::plain(format!("{:<INDENT$}{place}", "LOG")));
     let blanks = " ".repeat(INDENT);
     for row in rows(&incident.quote, width.saturating_sub(INDENT).max(20)) {
         out.push(match row {
