@@ -12,7 +12,7 @@
 //! follows = ["assert-*"]           # where one of these failed before, this is a consequence of it
 //! needs = [
 //!   "Which kernel: `CUDA_LAUNCH_BLOCKING=1 python train.py` names it.",
-//!   { says = "The largest hole: ...", unless = "largest-hole-small" },   # not where this evidence is there
+//!   { says = "The largest free block: ...", unless = "largest-free-block-too-small" },   # not where this evidence is there
 //! ]
 //! not_helpful = ["empty_cache(): nothing is full"]
 //!

@@ -72,7 +72,7 @@ const SPIKE: f64 = 1.1;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
     Evidence {
-        name: "grows",
+        name: "allocated-memory-grows",
         judge: grows,
     },
     Evidence {
@@ -88,19 +88,19 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: retries,
     },
     Evidence {
-        name: "other-grew",
+        name: "other-processes-grew",
         judge: others,
     },
     Evidence {
-        name: "largest-hole-small",
+        name: "largest-free-block-too-small",
         judge: hole,
     },
     Evidence {
-        name: "small-blocks-pin",
+        name: "small-blocks-hold-segments",
         judge: pins,
     },
     Evidence {
-        name: "hole-of-other-stream",
+        name: "free-block-on-other-stream",
         judge: other_stream,
     },
 ];

@@ -23,27 +23,27 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: over_limit,
     },
     Evidence {
-        name: "free-suffices",
+        name: "free-memory-suffices",
         judge: free_suffices,
     },
     Evidence {
-        name: "holes-suffice",
+        name: "cache-suffices",
         judge: holes_suffice,
     },
     Evidence {
-        name: "holes-nearly",
+        name: "cache-nearly-suffices",
         judge: holes_nearly,
     },
     Evidence {
-        name: "compaction-fails",
+        name: "free-and-cached-too-small",
         judge: compaction_fails,
     },
     Evidence {
-        name: "other-processes-hold",
+        name: "other-processes-hold-most",
         judge: others_hold,
     },
     Evidence {
-        name: "other-processes-share",
+        name: "fits-without-other-processes",
         judge: others_share,
     },
     Evidence {
@@ -51,7 +51,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: non_pytorch,
     },
     Evidence {
-        name: "non-pytorch-most",
+        name: "mostly-non-pytorch",
         judge: non_pytorch_most,
     },
     Evidence {
@@ -63,7 +63,7 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: request_large,
     },
     Evidence {
-        name: "request-beyond-card",
+        name: "request-exceeds-gpu",
         judge: request_beyond_card,
     },
     Evidence {
@@ -79,15 +79,15 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: not_attributable,
     },
     Evidence {
-        name: "mig-size",
+        name: "mig-device",
         judge: mig,
     },
     Evidence {
-        name: "live-tensors-fill",
+        name: "live-tensors-fill-gpu",
         judge: live_tensors_fill,
     },
     Evidence {
-        name: "card-full",
+        name: "gpu-full",
         judge: card_full,
     },
 ];
