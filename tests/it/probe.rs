@@ -175,7 +175,7 @@ fn a_card_that_refuses_large_pieces_is_said_to_be_fragmented() {
     assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
     let text = card.run(AMPLE);
     assert!(
-        text.out.contains("8192.00 MiB") || text.out.contains("fragmented: 8.00 GiB were refused"),
+        text.out.contains("8192.00 MiB") || text.out.contains("fragmented, a request of 8.00 GiB failed"),
         "{}",
         text.out
     );
@@ -494,7 +494,7 @@ fn p_probes_after_a_question_and_shows_what_came_of_it() {
     terminal.send("y");
     terminal.wait_text("PROBE GPU 0 NVIDIA H200");
     terminal.wait_text("PATTERN native");
-    terminal.wait_text("14.50 GiB held at most");
+    terminal.wait_text("at most 14.50 GiB held");
     card.assert_all_returned();
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");

@@ -153,7 +153,7 @@ fn two_marks_say_what_grew_between_them() {
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Char('n'));
     let oom = shown.draw(100, 26);
-    assert!(oom.contains("OUT OF MEMORY: 200.00 GiB wanted"), "{oom}");
+    assert!(oom.contains("OUT OF MEMORY: 200.00 GiB requested"), "{oom}");
     assert!(oom.contains("train.py:44 main"), "{oom}");
 }
 
