@@ -1,8 +1,8 @@
-//! One short line of plain ASCII for a status bar: what `gputop line` prints.
+//! One short line of plain ASCII for a status bar, printed by `gputop line`.
 //!
 //! The full form is `0 118.6/141G 84% sm 100% 67C | 1 …`. In less space it becomes `mem 84 84 0 84%  sm 75%  67C`: the
-//! memory share of each GPU, mean SM use and highest temperature. Then only sums remain. Warnings such as ` ! 3 too hot`
-//! are dropped last.
+//! memory share of each GPU, mean SM use and highest temperature. Then only sums remain. Warnings such as ` ! 3 too
+//! hot` are dropped last.
 
 use crate::model::frame::Frame;
 use crate::model::gpu::Gpu;

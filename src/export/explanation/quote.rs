@@ -71,7 +71,7 @@ impl Flat {
             labels: Vec::new(),
         };
         let mut at = 0;
-        for (start, end, says) in &self.labels {
+        for (start, end, annotation) in &self.labels {
             if *start < at {
                 continue;
             }
@@ -85,7 +85,7 @@ impl Flat {
             );
             let from = out.chars.len();
             out.chars.extend(&self.chars[*start..*end]);
-            out.labels.push((from, out.chars.len(), says.clone()));
+            out.labels.push((from, out.chars.len(), annotation.clone()));
             at = *end;
         }
         let rest = &self.chars[at..];
@@ -139,22 +139,23 @@ impl Flat {
     /// Returns the annotations under a line, in as many rows as are needed to keep labels apart.
     fn annotations(&self, start: usize, end: usize, width: usize) -> Vec<String> {
         let mut rows: Vec<String> = Vec::new();
-        for (first, last, says) in &self.labels {
+        for (first, last, annotation) in &self.labels {
             if *first < start || *first >= end {
                 continue;
             }
             let column: usize = cells(&self.chars[start..*first]);
             let carets = cells(&self.chars[*first..(*last).min(end)]).max(1);
             // Not enough room to the right: the text goes before the carets.
-            let after = format!("{} {says}", "^".repeat(carets));
-            let (column, mark) = if column + after.width() <= width || column < says.width() + 1 {
-                (column, after)
-            } else {
-                (
-                    column - says.width() - 1,
-                    format!("{says} {}", "^".repeat(carets)),
-                )
-            };
+            let after = format!("{} {annotation}", "^".repeat(carets));
+            let (column, mark) =
+                if column + after.width() <= width || column < annotation.width() + 1 {
+                    (column, after)
+                } else {
+                    (
+                        column - annotation.width() - 1,
+                        format!("{annotation} {}", "^".repeat(carets)),
+                    )
+                };
             // Labels without a gap would read as one.
             let is_free = |row: &String| row.width() + 3 <= column || row.is_empty();
             let free = rows.iter().position(is_free);
@@ -180,12 +181,12 @@ mod tests {
     use crate::model::incident::Label;
 
     fn quote(text: &str, labels: &[(&str, &str)]) -> Quote {
-        let labels = labels.iter().map(|(part, says)| {
+        let labels = labels.iter().map(|(part, annotation)| {
             let start = text.find(part).expect("part of the text");
             Label {
                 start,
                 end: start + part.len(),
-                says: (*says).to_owned(),
+                says: (*annotation).to_owned(),
             }
         });
         Quote {

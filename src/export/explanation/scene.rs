@@ -28,7 +28,7 @@ const MAX_FRAMES: usize = 8;
 /// Width of the longest bar of the histogram.
 const BAR_WIDTH: u64 = 24;
 
-/// Whether other processes are named.
+/// Amount of detail about other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     /// With command line and user, for readers who can see them anyway.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{NO_TRACE, Shown, Studied};
+use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::allocator::fits::{Around, Fits};
 use crate::model::frame::SCHEMA;
 use crate::model::pool::{PoolId, PoolKind};
@@ -119,7 +119,7 @@ struct Oom<'s> {
 }
 
 /// Returns the JSON document.
-pub fn json(shown: &Shown<'_>) -> serde_json::Result<String> {
+pub fn json(shown: &SnapshotOutput<'_>) -> serde_json::Result<String> {
     let settings = shown.snapshot.settings.iter();
     let document = Document {
         schema: SCHEMA,
@@ -149,8 +149,8 @@ impl<'s> From<&'s Setting> for Value<'s> {
     }
 }
 
-fn device<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Device<'s> {
-    let Studied { device, study } = *studied;
+fn device<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Device<'s> {
+    let AnalysedDevice { device, study } = *studied;
     let found = &study.fragmentation;
     let segments = device.map.segments.iter().map(|segment| Segment {
         address: segment.address,
@@ -190,8 +190,8 @@ fn device<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Device<'s> {
     }
 }
 
-fn trace<'s>(snapshot: &'s Snapshot, studied: &Studied<'s>) -> Trace<'s> {
-    let Studied { device, study } = *studied;
+fn trace<'s>(snapshot: &'s Snapshot, studied: &AnalysedDevice<'s>) -> Trace<'s> {
+    let AnalysedDevice { device, study } = *studied;
     let stacks = &snapshot.stacks;
     let span = study.span(device);
     let events = device.events.len();

@@ -9,17 +9,17 @@ pub use text::{BEFORE, UNKNOWN, oom_words, seconds, settings, signed, text};
 use crate::snapshot::{Device, Snapshot, Study};
 
 /// A device and its analysis.
-pub struct Studied<'s> {
+pub struct AnalysedDevice<'s> {
     pub device: &'s Device,
     pub study: &'s Study,
 }
 
 /// A snapshot and the selected devices.
-pub struct Shown<'s> {
+pub struct SnapshotOutput<'s> {
     /// File name, safe to print.
     pub name: &'s str,
     pub snapshot: &'s Snapshot,
-    pub devices: Vec<Studied<'s>>,
+    pub devices: Vec<AnalysedDevice<'s>>,
 }
 
 /// Reason why a device has no trace.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{NO_TRACE, Shown, Studied};
+use super::{AnalysedDevice, NO_TRACE, SnapshotOutput};
 use crate::model::units::Bytes;
 use crate::snapshot::history::{Amount, ByStack};
 use crate::snapshot::stacks::Stacks;
@@ -11,7 +11,7 @@ use crate::snapshot::{Event, Setting, Snapshot};
 /// Lines of each list. `--json` has more.
 const MAX_LINES: usize = 20;
 
-pub fn text(shown: &Shown<'_>) -> String {
+pub fn text(shown: &SnapshotOutput<'_>) -> String {
     let mut out = format!("{}\n", shown.name);
     let settings = settings(shown.snapshot);
     let width = settings.iter().map(|(name, _)| name.len()).max();
@@ -54,8 +54,8 @@ pub fn settings(snapshot: &Snapshot) -> Vec<(&str, String)> {
     shown.collect()
 }
 
-fn write_pool(out: &mut String, studied: &Studied<'_>) {
-    let Studied { device, study } = *studied;
+fn write_pool(out: &mut String, studied: &AnalysedDevice<'_>) {
+    let AnalysedDevice { device, study } = *studied;
     let found = &study.fragmentation;
     let lines = [
         ("allocated", found.allocated),
@@ -73,7 +73,7 @@ fn write_pool(out: &mut String, studied: &Studied<'_>) {
     let _ = writeln!(out, "  {:<22}{:>14}", "segments", device.map.segments.len());
 }
 
-fn write_free(out: &mut String, studied: &Studied<'_>) {
+fn write_free(out: &mut String, studied: &AnalysedDevice<'_>) {
     let histogram = &studied.study.fragmentation.histogram;
     if histogram.is_empty() {
         return;
@@ -85,7 +85,7 @@ fn write_free(out: &mut String, studied: &Studied<'_>) {
     }
 }
 
-fn write_holders(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
+fn write_holders(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) {
     let list = studied.study.by_stack(studied.device);
     if !list.is_empty() {
         out.push_str("\nallocated, by stack\n");
@@ -93,8 +93,8 @@ fn write_holders(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
     }
 }
 
-fn write_trace(out: &mut String, studied: &Studied<'_>, stacks: &Stacks) {
-    let Studied { device, study } = *studied;
+fn write_trace(out: &mut String, studied: &AnalysedDevice<'_>, stacks: &Stacks) {
+    let AnalysedDevice { device, study } = *studied;
     let count = device.events.len();
     if count == 0 {
         let _ = writeln!(out, "\n{NO_TRACE}");
