@@ -175,7 +175,10 @@ fn a_card_that_refuses_large_pieces_is_said_to_be_fragmented() {
     assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
     let text = card.run(AMPLE);
     assert!(
-        text.out.contains("8192.00 MiB") || text.out.contains("fragmented, a request of 8.00 GiB failed"),
+        text.out.contains("8192.00 MiB")
+            || text
+                .out
+                .contains("fragmented, a request of 8.00 GiB failed"),
         "{}",
         text.out
     );
