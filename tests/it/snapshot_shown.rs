@@ -105,7 +105,7 @@ fn what_has_no_history_says_how_to_record_one() {
     assert!(shown.draw(120, 30).contains("_record_memory_history"));
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    assert!(shown.draw(120, 30).contains("no history was recorded"));
+    assert!(shown.draw(120, 30).contains("no history recorded"));
 }
 
 #[test]
