@@ -1,4 +1,4 @@
-//! The tables of the overview as plain text: what `gputop once` prints.
+//! The tables of the overview as plain text, printed by `gputop once`.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -9,7 +9,7 @@ use crate::tui::screens::gpu_columns::{GpuRow, draw_gpus};
 use crate::tui::screens::process_table::draw_processes;
 use crate::tui::widgets::cells::keep_shown;
 
-/// Every GPU, an empty line, every process; no line has blanks at its end.
+/// Returns all GPUs, an empty line and all processes. Lines have no trailing blanks.
 pub fn app(app: &App, width: u16) -> String {
     let gpus = GpuRow::of_frame(&app.frame);
     let heights =

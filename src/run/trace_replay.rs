@@ -34,5 +34,5 @@ pub(super) fn foretell(incident: &mut Incident, found: HookEvidence) {
             ..Replayed::default()
         },
     };
-    predicted_fixes::foretell(incident, &replayed);
+    predicted_fixes::add_predictions(incident, &replayed);
 }

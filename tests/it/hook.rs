@@ -615,7 +615,7 @@ fn run_explains_with_what_the_hook_measured() {
     let log = fs::File::create(user.path("log")).unwrap();
     user.run(&args).stderr(log).output().unwrap();
     let said = fs::read_to_string(user.path("log")).unwrap();
-    assert!(said.contains("SAID  ") && said.contains("/log:"), "{said}");
+    assert!(said.contains("LOG   ") && said.contains("/log:"), "{said}");
     assert!(
         unwrapped(&said).contains("measured at the failure by the hook"),
         "{said}"

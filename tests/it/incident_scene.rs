@@ -123,7 +123,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
         "ON    GPU 0",
         "slowed by power cap",
         "ALSO  PID",
-        "MAP   at most",
+        "MAP   read at most",
         "WITH  ",
     ] {
         terminal.wait_text(shown);
@@ -192,7 +192,7 @@ fn the_python_stack_at_a_failed_allocation_is_read_by_itself_and_kept() {
     stage.fail(|address, value| trainer.poke(address, value));
     terminal.wait_text("OUT OF MEMORY");
     terminal.send("d");
-    terminal.wait_text("STACK at most");
+    terminal.wait_text("STACK read at most");
     let (uid, scene) = stage.kept();
     let [stack] = &scene.stacks[..] else {
         panic!("{:?}", scene.stacks);

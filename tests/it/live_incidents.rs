@@ -99,7 +99,7 @@ fn dying_run_is_announced_everywhere_and_saved_once() {
     terminals[0].wait_text("oom-capacity");
     terminals[0].wait_text("train.log:");
     terminals[0].send("\x1b[6~");
-    terminals[0].wait_text("AT    train.py:57  loss.backward()");
+    terminals[0].wait_text("WHERE train.py:57  loss.backward()");
     // What one has opened is read in the other, too.
     terminals[1].wait_for(
         |screen| !screen.contents().contains("OUT OF MEMORY"),

@@ -175,7 +175,10 @@ fn refused_large_allocations_are_reported_as_fragmentation() {
     assert_eq!(bytes(&fill["held_bytes"]), 16 * GIB - 512 * MIB - GIB);
     let text = card.run(AMPLE);
     assert!(
-        text.out.contains("8192.00 MiB") || text.out.contains("fragmented: 8.00 GiB were refused"),
+        text.out.contains("8192.00 MiB")
+            || text
+                .out
+                .contains("fragmented, a request of 8.00 GiB failed"),
         "{}",
         text.out
     );
@@ -494,7 +497,7 @@ fn probe_key_asks_and_shows_the_result() {
     terminal.send("y");
     terminal.wait_text("PROBE GPU 0 NVIDIA H200");
     terminal.wait_text("PATTERN native");
-    terminal.wait_text("14.50 GiB held at most");
+    terminal.wait_text("at most 14.50 GiB held");
     card.assert_all_returned();
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");

@@ -105,7 +105,7 @@ fn snapshot_without_history_says_how_to_record_one() {
     assert!(shown.draw(120, 30).contains("_record_memory_history"));
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    assert!(shown.draw(120, 30).contains("no history was recorded"));
+    assert!(shown.draw(120, 30).contains("no history recorded"));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn two_marks_show_what_grew() {
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Char('n'));
     let oom = shown.draw(100, 26);
-    assert!(oom.contains("OUT OF MEMORY: 200.00 GiB wanted"), "{oom}");
+    assert!(oom.contains("OUT OF MEMORY: 200.00 GiB requested"), "{oom}");
     assert!(oom.contains("train.py:44 main"), "{oom}");
 }
 

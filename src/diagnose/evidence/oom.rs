@@ -1,16 +1,16 @@
-//! Evidence from the figures that PyTorch puts into its out-of-memory text.
+//! Evidence from the figures in PyTorch's out-of-memory message.
 //!
-//! `REQ` is the segment that PyTorch asked the driver for; what it says is reserved but unallocated is what was left
-//! after it had given every whole free segment back (CUDACachingAllocator.cpp: the message is built after the
-//! flush), so it lies in pieces beside live tensors.
+//! PyTorch builds the message after it has returned all free segments to the driver (CUDACachingAllocator.cpp). Memory
+//! that is "reserved but unallocated" is therefore in fragments beside live tensors. The requested size is that of the
+//! segment that PyTorch requested from the driver.
 
 use super::{Case, Evidence, Finding};
 use crate::model::units::Bytes;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-/// What a CUDA context and its libraries take, at most, where the text does not say (518 MiB on an H200 with torch
-/// 2.11, more with cuDNN and NCCL loaded).
+/// Upper bound for a CUDA context and its libraries, used if the message does not contain it. Measured: 518 MiB on an
+/// H200 with torch 2.11, more with cuDNN and NCCL loaded.
 const CONTEXT: u64 = GIB;
 
 pub(super) const EVIDENCE: &[Evidence] = &[
@@ -23,36 +23,36 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: over_limit,
     },
     Evidence {
-        name: "free-suffices",
+        name: "free-memory-suffices",
         judge: free_suffices,
     },
     Evidence {
-        name: "holes-suffice",
-        judge: holes_suffice,
+        name: "cache-suffices",
+        judge: cache_suffices,
     },
     Evidence {
-        name: "holes-nearly",
-        judge: holes_nearly,
+        name: "cache-nearly-suffices",
+        judge: cache_nearly_suffices,
     },
     Evidence {
-        name: "compaction-fails",
-        judge: compaction_fails,
+        name: "free-and-cached-too-small",
+        judge: free_and_cached_too_small,
     },
     Evidence {
-        name: "other-processes-hold",
-        judge: others_hold,
+        name: "other-processes-hold-most",
+        judge: others_hold_most,
     },
     Evidence {
-        name: "other-processes-share",
-        judge: others_share,
+        name: "fits-without-other-processes",
+        judge: fits_without_others,
     },
     Evidence {
         name: "non-pytorch-large",
         judge: non_pytorch,
     },
     Evidence {
-        name: "non-pytorch-most",
-        judge: non_pytorch_most,
+        name: "mostly-non-pytorch",
+        judge: mostly_non_pytorch,
     },
     Evidence {
         name: "private-pools",
@@ -63,8 +63,8 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: request_large,
     },
     Evidence {
-        name: "request-beyond-card",
-        judge: request_beyond_card,
+        name: "request-exceeds-gpu",
+        judge: request_exceeds_gpu,
     },
     Evidence {
         name: "request-absurd",
@@ -79,32 +79,39 @@ pub(super) const EVIDENCE: &[Evidence] = &[
         judge: not_attributable,
     },
     Evidence {
-        name: "mig-size",
-        judge: mig,
+        name: "mig-device",
+        judge: mig_device,
     },
     Evidence {
-        name: "live-tensors-fill",
+        name: "live-tensors-fill-gpu",
         judge: live_tensors_fill,
     },
     Evidence {
-        name: "card-full",
-        judge: card_full,
+        name: "gpu-full",
+        judge: gpu_full,
     },
 ];
 
-/// The figures by their short names; each only where the text holds it.
+/// The figures of a message. Each is missing if the message does not contain it.
 pub(super) struct Oom {
+    /// Requested.
     pub(super) req: Option<u64>,
-    /// What was wanted is not known, but that it is more than this.
+    /// Lower bound of an unknown request.
     over: Option<u64>,
+    /// Total memory of the GPU.
     tot: Option<u64>,
     free: Option<u64>,
+    /// Allocated.
     pub(super) al: Option<u64>,
-    /// Reserved and in no tensor.
+    /// Reserved but unallocated.
     ru: Option<u64>,
+    /// Limit of this process.
     lim: Option<u64>,
+    /// Used by this process.
     this: Option<u64>,
+    /// Allocated in private pools.
     pp: Option<u64>,
+    /// Used by other processes that the message names.
     others: u64,
 }
 
@@ -122,7 +129,7 @@ impl Oom {
             req,
             over: case
                 .measured
-                .wanted_over
+                .request_over
                 .map(|b| b.0)
                 .filter(|_| req.is_none()),
             tot: get("total_bytes"),
@@ -141,10 +148,10 @@ impl Oom {
         Some(self.al?.saturating_add(self.ru?))
     }
 
-    /// Used, and by nobody the text names.
-    fn unseen(&self) -> Option<u64> {
+    /// Returns memory that is used but not attributed to a process in the message.
+    fn unattributed(&self) -> Option<u64> {
         let this = match self.this {
-            // Where the driver cannot tell, the text says 0 bytes.
+            // If the driver does not know, the message contains 0 bytes.
             Some(this) => this.max(self.reserved().or(self.al).unwrap_or(0)),
             None => self.reserved().or(self.al)?.saturating_add(CONTEXT),
         };
@@ -152,15 +159,15 @@ impl Oom {
         Some(self.tot?.saturating_sub(known))
     }
 
-    /// Held by others, named or not.
-    fn elsewhere(&self) -> Option<u64> {
-        Some(self.others.saturating_add(self.unseen()?))
+    /// Returns memory used by other processes, named or not.
+    fn used_by_others(&self) -> Option<u64> {
+        Some(self.others.saturating_add(self.unattributed()?))
     }
 }
 
-fn when(holds: Option<bool>, says: impl FnOnce() -> Option<String>) -> Finding {
+fn when(holds: Option<bool>, clause: impl FnOnce() -> Option<String>) -> Finding {
     match holds {
-        Some(true) => says().map_or(Finding::Silent, Finding::For),
+        Some(true) => clause().map_or(Finding::Silent, Finding::For),
         _ => Finding::Silent,
     }
 }
@@ -192,14 +199,14 @@ fn over_limit(case: &Case<'_>) -> Finding {
     })
 }
 
-/// Free memory that would have done; crumbs on a full card are none.
+/// Enough memory was free. Less than 100 MiB on a full GPU does not count.
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let enough = oom
+    let suffices = oom
         .req
         .zip(oom.free)
         .map(|(req, free)| free >= req && free >= 100 * MIB);
-    when(enough, || {
+    when(suffices, || {
         Some(format!(
             "{} was free, enough for the {} requested",
             b(oom.free?),
@@ -208,13 +215,13 @@ fn free_suffices(case: &Case<'_>) -> Finding {
     })
 }
 
-/// The holes alone would do, and are a share of the cache that is worth a change.
+/// Returns true if cached memory alone would suffice and is at least a quarter of the reserved memory.
 fn fragmented(oom: &Oom) -> Option<bool> {
     let (req, ru) = (oom.req.or(oom.over)?, oom.ru?);
     Some(ru >= req && ru.saturating_mul(4) >= oom.reserved()?)
 }
 
-fn holes_suffice(case: &Case<'_>) -> Finding {
+fn cache_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     match fragmented(&oom) {
         Some(true) => when(Some(true), || {
@@ -229,12 +236,12 @@ fn holes_suffice(case: &Case<'_>) -> Finding {
                 ),
             })
         }),
-        _ => compaction_fails_against(&oom),
+        _ => too_small_in_total(&oom),
     }
 }
 
-/// Even one perfect piece would not have been enough.
-fn compaction_fails_against(oom: &Oom) -> Finding {
+/// Free and cached memory together are smaller than the request, so fragmentation is not the cause.
+fn too_small_in_total(oom: &Oom) -> Finding {
     let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
         return Finding::Silent;
     };
@@ -249,7 +256,7 @@ fn compaction_fails_against(oom: &Oom) -> Finding {
     Finding::Silent
 }
 
-fn holes_nearly(case: &Case<'_>) -> Finding {
+fn cache_nearly_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
         return Finding::Silent;
@@ -264,7 +271,7 @@ fn holes_nearly(case: &Case<'_>) -> Finding {
     Finding::Silent
 }
 
-fn compaction_fails(case: &Case<'_>) -> Finding {
+fn free_and_cached_too_small(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let (Some(req), Some(free), Some(ru)) = (oom.req, oom.free, oom.ru) else {
         return Finding::Silent;
@@ -281,56 +288,56 @@ fn compaction_fails(case: &Case<'_>) -> Finding {
     }
 }
 
-fn others_words(oom: &Oom) -> Option<String> {
-    let unseen = oom.unseen()?;
+fn others_clause(oom: &Oom) -> Option<String> {
+    let unattributed = oom.unattributed()?;
     let tot = oom.tot?;
-    Some(match (oom.others, unseen) {
-        (0, unseen) => format!(
+    Some(match (oom.others, unattributed) {
+        (0, unattributed) => format!(
             "the message does not attribute {} of {} to any process",
-            b(unseen),
+            b(unattributed),
             b(tot)
         ),
-        (others, unseen) if unseen < GIB => {
+        (others, unattributed) if unattributed < GIB => {
             format!("other processes hold {} of {}", b(others), b(tot))
         }
-        (others, unseen) => {
+        (others, unattributed) => {
             format!(
                 "other processes hold {}, and {} of {} is unattributed",
                 b(others),
-                b(unseen),
+                b(unattributed),
                 b(tot)
             )
         }
     })
 }
 
-/// Most of the card is somebody else's.
-fn others_hold(case: &Case<'_>) -> Finding {
+/// Other processes use more than half of the GPU.
+fn others_hold_most(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let Some((elsewhere, tot)) = oom.elsewhere().zip(oom.tot) else {
+    let Some((by_others, tot)) = oom.used_by_others().zip(oom.tot) else {
         return Finding::Silent;
     };
-    if elsewhere > tot / 2 {
-        return when(Some(true), || others_words(&oom));
+    if by_others > tot / 2 {
+        return when(Some(true), || others_clause(&oom));
     }
     Finding::Silent
 }
 
-/// Without the others it would have fitted.
-fn others_share(case: &Case<'_>) -> Finding {
+/// The request would fit without the other processes.
+fn fits_without_others(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let (Some(elsewhere), Some(tot), Some(req), Some(free)) =
-        (oom.elsewhere(), oom.tot, oom.req, oom.free)
+    let (Some(by_others), Some(tot), Some(req), Some(free)) =
+        (oom.used_by_others(), oom.tot, oom.req, oom.free)
     else {
         return Finding::Silent;
     };
     let short = req.saturating_sub(free.saturating_add(oom.ru.unwrap_or(0)));
-    if elsewhere >= short.max(1) && elsewhere > tot / 20 {
-        return when(Some(true), || others_words(&oom));
+    if by_others >= short.max(1) && by_others > tot / 20 {
+        return when(Some(true), || others_clause(&oom));
     }
     Finding::Against(format!(
         "other processes hold {} of {}",
-        b(elsewhere),
+        b(by_others),
         b(tot)
     ))
 }
@@ -351,14 +358,14 @@ fn non_pytorch(case: &Case<'_>) -> Finding {
     }
 }
 
-/// More than half of the card is this process's, and not PyTorch's.
-fn non_pytorch_most(case: &Case<'_>) -> Finding {
+/// This process uses more than half of the GPU outside PyTorch.
+fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
-    let most = outside()
+    let is_most = outside()
         .zip(oom.tot)
         .map(|(outside, tot)| outside > tot / 2);
-    when(most, || {
+    when(is_most, || {
         Some(format!(
             "{} of this process is outside PyTorch",
             b(outside()?)
@@ -389,7 +396,7 @@ fn request_large(case: &Case<'_>) -> Finding {
     })
 }
 
-fn request_beyond_card(case: &Case<'_>) -> Finding {
+fn request_exceeds_gpu(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     when(oom.req.zip(oom.tot).map(|(req, tot)| req > tot), || {
         Some(format!(
@@ -432,8 +439,8 @@ fn not_attributable(case: &Case<'_>) -> Finding {
     })
 }
 
-/// `MIG-<uuid>` or `MIG 1g.10gb`; nvidia-smi's own header says MIG on every card.
-fn mig(case: &Case<'_>) -> Finding {
+/// Finds `MIG-<uuid>` or `MIG 1g.10gb`. The header of nvidia-smi contains MIG on every GPU.
+fn mig_device(case: &Case<'_>) -> Finding {
     let mut after = case
         .context
         .match_indices("MIG")
@@ -460,7 +467,7 @@ fn live_tensors_fill(case: &Case<'_>) -> Finding {
     }
 }
 
-fn card_full(case: &Case<'_>) -> Finding {
+fn gpu_full(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     when(oom.free.map(|free| free < 100 * MIB), || {
         Some(format!("only {} was free on the GPU", b(oom.free?)))

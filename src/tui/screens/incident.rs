@@ -23,18 +23,18 @@ pub const DEF: ScreenDef = ScreenDef {
     title: "Incident",
     words: &[
         (
-            "DO",
-            "What to change, the likeliest to help first; the text to use stands on a line of its own.",
+            "FIX",
+            "Changes that help, the most likely first. The text to copy is on a line of its own.",
         ),
-        ("NOT", "What people try that does not help here."),
+        ("AVOID", "Popular advice that does not help here."),
         (
             "WHY",
-            "What may have caused it, each with its evidence; `ruled out` is what the evidence speaks against.",
+            "Possible causes, ranked, with the evidence for and against each.",
         ),
-        ("NEED", "What would make it surer, and how to get it."),
-        ("SAID", "The program's own words, and what their parts are."),
-        ("AT", "Where the program was."),
-        ("THEN", "What followed from it."),
+        ("CHECK", "Commands to run to be sure of the cause."),
+        ("LOG", "The excerpt of the log, with its parts annotated."),
+        ("WHERE", "File and line of the program."),
+        ("THEN", "Errors that this one caused."),
         (
             "ON",
             "The GPU as it was last read before: memory, clocks and what held them down.",
@@ -101,7 +101,7 @@ impl IncidentScreen {
             all.push(text(format!("WHEN  {day}{host}")));
         }
         if let Some(uid) = &shown.uid {
-            all.push(text(format!("KEPT  gputop incidents show {uid}")));
+            all.push(text(format!("SAVED gputop incidents show {uid}")));
         }
         all.into_iter()
             .flat_map(|line| broken(line, width))
