@@ -280,7 +280,7 @@ fn the_oom_killers_victim_is_told_as_such_on_the_screen_too() {
     terminal.wait_text(" OOM killer: train.py");
     terminal.wait_text(" signal 9: eval.py");
     terminal.send("G\r");
-    terminal.wait_text("Its end");
+    terminal.wait_text("exit code");
     terminal.wait_text(", exit 137, ");
 }
 

@@ -228,7 +228,7 @@ fn one_that_died_of_it_reads_as_oom_has_its_mark_and_its_page_opens_the_incident
         "the other to be filtered out",
     );
     terminal.send("G\r");
-    terminal.wait_text("Its incident: Enter or d explains it");
+    terminal.wait_text("Incident  Enter or d Explain");
     let is_marked = |screen: &vt100::Screen| {
         let shown = screen.contents();
         let mut axes = shown

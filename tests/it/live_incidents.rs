@@ -125,6 +125,6 @@ fn what_was_written_before_anybody_watched_and_healthy_ends_are_no_incidents() {
     run.process.finish();
     terminal.wait_text("ended");
     terminal.send("d");
-    terminal.wait_text("no incident is known");
+    terminal.wait_text("No incidents here");
     assert_eq!(run.kept(), [Value::Null; 0]);
 }

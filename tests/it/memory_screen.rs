@@ -320,7 +320,7 @@ fn the_memory_screen_on_a_large_terminal_has_everything() {
 #[test]
 fn before_the_map_is_there_the_screen_says_so() {
     let text = text(&mut app(true, false), "M", 100, 30);
-    assert!(text.contains("MAP  the map is being read"), "{text}");
+    assert!(text.contains("MAP  reading"), "{text}");
     assert!(text.contains("beside live tensors"), "{text}");
 }
 
@@ -329,7 +329,7 @@ fn where_there_is_no_map_the_reason_stands_in_its_place() {
     let mut app = app(true, false);
     let why = Missing::new(Reason::NotRead, "the recording holds no maps");
     app.update(Update::NoMap((key(977), 0), why.clone()));
-    assert!(text(&mut app, "M", 100, 30).contains("MAP  the map is being read"));
+    assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
     app.update(Update::NoMap((key(418), 0), why.clone()));
     let screen = text(&mut app, "M", 100, 30);
     assert!(screen.contains("the recording holds no maps"), "{screen}");
@@ -344,7 +344,7 @@ fn where_there_is_no_map_the_reason_stands_in_its_place() {
     });
     app.update(Update::Frame(Arc::new(frame(3))));
     let screen = text(&mut app, "M", 100, 30);
-    assert!(screen.contains("MAP  the map is being read"), "{screen}");
+    assert!(screen.contains("MAP  reading"), "{screen}");
 }
 
 #[test]
@@ -627,7 +627,7 @@ fn the_map_of_another_process_is_not_shown() {
         process: key(977),
         ..map(599)
     })));
-    assert!(text(&mut app, "M", 100, 30).contains("the map is being read"));
+    assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
 }
 
 #[test]

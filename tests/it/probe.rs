@@ -478,7 +478,7 @@ fn dashboard_of(card: &Card) -> crate::terminal::Launch {
 fn p_probes_after_a_question_and_shows_what_came_of_it() {
     let card = Card::new("");
     let terminal = dashboard_of(&card).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");
     terminal.wait_text("For at most 500 ms it holds what is free, 14.38 GiB");
@@ -508,7 +508,7 @@ fn p_probes_after_a_question_and_shows_what_came_of_it() {
 fn a_refusal_stands_where_the_answer_would_be() {
     let card = Card::new("compute_mode = 3");
     let terminal = dashboard_of(&card).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("y probes");
     terminal.send("y");
@@ -519,7 +519,7 @@ fn a_refusal_stands_where_the_answer_would_be() {
 fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     let card = Card::new("");
     let terminal = dashboard_of(&card).args(["--readonly"]).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("no probe: gputop was started with --readonly");
     let terminal = dashboard_of(&card).args(["demo"]).start();

@@ -267,7 +267,7 @@ fn a_fleet_marks_it_and_a_recording_of_it_holds_what_was_told() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
             .into_iter();
-        rows.any(|row| row.contains("far ") && row.contains("reduced") && row.contains("1xH200"))
+        rows.any(|row| row.contains("far ") && row.contains("nvidia-smi") && row.contains("1xH200"))
     };
     terminal.wait_for(marked, "the mark");
     terminal.wait_text(" live ");

@@ -59,7 +59,7 @@ impl Shown {
     }
 }
 
-const PARTS: [&str; 5] = ["summary", "map", "time", "stacks", "grown"];
+const PARTS: [&str; 5] = ["summary", "map", "time", "stacks", "growth"];
 
 #[test]
 fn every_part_at_every_size() {
@@ -105,7 +105,7 @@ fn what_has_no_history_says_how_to_record_one() {
     assert!(shown.draw(120, 30).contains("_record_memory_history"));
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    assert!(shown.draw(120, 30).contains("no history was recorded"));
+    assert!(shown.draw(120, 30).contains("No history was recorded"));
 }
 
 #[test]
@@ -143,9 +143,12 @@ fn two_marks_say_what_grew_between_them() {
     assert!(marked.contains("marks: event 0 and event 68"), "{marked}");
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    let grown = shown.draw(100, 26);
-    assert!(grown.contains("GREW from event 0 to event 68"), "{grown}");
-    assert!(grown.contains("216.86 MiB"), "{grown}");
+    let growth = shown.draw(100, 26);
+    assert!(
+        growth.contains("GROWTH from event 0 to event 68"),
+        "{growth}"
+    );
+    assert!(growth.contains("216.86 MiB"), "{growth}");
     // The next failure, from the beginning.
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
