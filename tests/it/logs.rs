@@ -1296,7 +1296,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     assert!(!terminal.text().contains("CUDA error"));
     terminal.send("N");
     terminal.wait_text(">RuntimeError: CUDA error");
-    terminal.wait_text("error 1 of 1  held");
+    terminal.wait_text("error 1 of 1  paused");
     write("step 90\n");
     terminal.send("G");
     terminal.wait_text("step 90");

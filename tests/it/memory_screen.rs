@@ -693,7 +693,7 @@ fn what_a_framework_tells_of_itself_is_on_every_screen() {
     let process = text(&mut app, "\t\n", 120, 60);
     for line in [
         "JAX, XLA BFC",
-        "4.25 GiB  at most 7.50 GiB",
+        "4.25 GiB  peak 7.50 GiB",
         "13.75 GiB",
         "- JAX does not tell its largest free block",
     ] {

@@ -105,7 +105,7 @@ fn what_has_no_history_says_how_to_record_one() {
     assert!(shown.draw(120, 30).contains("_record_memory_history"));
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    assert!(shown.draw(120, 30).contains("No history was recorded"));
+    assert!(shown.draw(120, 30).contains("no history was recorded"));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn stacks_are_searched_and_read_whole() {
     shown.key(KeyCode::Char('/'));
     shown.type_in("REMEmb");
     let typed = shown.draw(100, 26);
-    assert!(typed.contains("look for: REMEmb"), "{typed}");
+    assert!(typed.contains("search: REMEmb"), "{typed}");
     assert!(typed.contains("in 1 stacks, 3 hidden"), "{typed}");
     shown.key(KeyCode::Enter);
     shown.key(KeyCode::Enter);

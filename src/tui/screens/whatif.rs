@@ -32,7 +32,7 @@ pub const DEF: ScreenDef = ScreenDef {
         ),
         (
             "setting",
-            "Value of PYTORCH_CUDA_ALLOC_CONF. `present` is the setting of the program, `default` is no setting.",
+            "Value of PYTORCH_CUDA_ALLOC_CONF. `present` is the setting of the program, `default` means that none is set.",
         ),
         ("[ ]", "Show another device of the history."),
         (

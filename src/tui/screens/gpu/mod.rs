@@ -211,7 +211,7 @@ impl Screen for GpuScreen {
                 buffer,
                 area.x + 1,
                 area.y,
-                "This GPU is no longer listed",
+                "This GPU is not listed any more",
                 area.width,
                 app.theme.style(Role::Warn),
             );

@@ -110,7 +110,7 @@ impl SnapshotScreen {
                 };
                 let long = columns(NO_TRACE) > usize::from(line.width);
                 let text = if long {
-                    "No history was recorded"
+                    "no history was recorded"
                 } else {
                     NO_TRACE
                 };
