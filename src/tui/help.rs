@@ -197,7 +197,7 @@ fn rows(lines: Vec<HelpLine>, room: usize) -> Vec<(String, String)> {
 /// alone what it has.
 fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
     let played = app.recording.is_some();
-    let alone = screen.alone();
+    let alone = screen.standalone_actions();
     let actions = ACTIONS
         .iter()
         .filter(|def| played || def.scope != Scope::Recording)
@@ -219,7 +219,7 @@ fn lines(app: &App, screen: &dyn Screen) -> Vec<HelpLine> {
     let keys = |defs: Vec<&'static ActionDef>| defs.into_iter().map(key_line).collect();
     let words = screen
         .def()
-        .words
+        .glossary
         .iter()
         .map(|(word, text)| line(*word, *text));
     let words_of = format!("WORDS: {}", screen.def().title.to_uppercase());

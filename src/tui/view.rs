@@ -26,7 +26,7 @@ use super::screens::unreadable::Unreadable;
 use super::screens::{Hit, Screen, Step, is_small};
 use super::signal_menu::{self, SignalMenu};
 use super::time_window::ScrollDirection;
-use super::widgets::cells::keep_shown;
+use super::widgets::cells::replace_non_ascii;
 use crate::model::document::{Document, EndedProcess, Shown};
 use crate::model::incident::Incident;
 use crate::model::pool::PoolMap;
@@ -178,7 +178,7 @@ impl View {
             Step::Fold(title) => app.fold(&title),
             Step::Explain(incident) => self.explain(incident, app),
             Step::Copy(copied) => return self.send(copied),
-            Step::Say(sentence) => app.message = Some(sentence),
+            Step::Message(text) => app.message = Some(text),
             Step::Stay => {}
             Step::Ignored => return self.act_everywhere(action, app, requests),
         }
@@ -251,7 +251,7 @@ impl View {
             let why = if is_open {
                 "there is no other incident that nobody has read"
             } else {
-                incidents::NONE
+                incidents::NO_INCIDENTS
             };
             app.message = Some(why.into());
             return;
@@ -277,7 +277,7 @@ impl View {
     }
 
     fn scroll(&mut self, way: ScrollDirection, app: &mut App) {
-        let ended = self.top().ended(app);
+        let ended = self.top().exited_at(app);
         app.scroll(way, ended);
     }
 
@@ -407,7 +407,7 @@ impl View {
         let mut requests = Vec::new();
         for screen in &mut self.stack {
             screen.follow(app);
-            requests.extend(screen.wants(app));
+            requests.extend(screen.next_request(app));
         }
         let focus = self.top().focus();
         if focus != self.focus {
@@ -622,7 +622,7 @@ impl View {
         if let Some(overlay) = &self.overlay {
             overlay.draw(app, screen, area, buffer);
         }
-        keep_shown(buffer, &app.theme);
+        replace_non_ascii(buffer, &app.theme);
     }
 }
 

@@ -195,7 +195,7 @@ fn w_writes_the_frame_to_a_new_file() {
 fn copy_without_tmux_server_reports_that_nothing_was_sent() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).env("TMUX", "/nowhere/socket,1,0").start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("y");
     terminal.wait_text("not sent, mark the text by hand: `tmux");
     assert!(asked_for(&terminal).is_empty());

@@ -93,7 +93,7 @@ fn a_process_appears_grows_and_ends_with_its_peak() {
     }
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     let process = RealProcess::start("train.py");
     let pid = process.pid();
     for (size, shown) in [("1 GiB", "1.0"), ("21.5 GiB", "21.5"), ("20 GiB", "20.0")] {
@@ -283,11 +283,12 @@ fn the_accounting_of_a_gpu_adds_up_in_print() {
         let other = context * 100 / (1 << 30);
         let arrived = |screen: &vt100::Screen| {
             let text = screen.contents();
-            text.contains("2 of them") && (hundredths(&text, "other") - other).abs() < 2
+            text.contains("2 processes") && (hundredths(&text, "unattributed") - other).abs() < 2
         };
         terminal.wait_for(arrived, &format!("{other} hundredths of a GiB of nobody"));
         let text = terminal.text();
-        let parts = ["processes", "other", "driver", "free"].map(|name| hundredths(&text, name));
+        let parts =
+            ["processes", "unattributed", "driver", "free"].map(|name| hundredths(&text, name));
         assert_eq!(
             parts.iter().sum::<i64>(),
             hundredths(&text, "total"),
@@ -323,7 +324,7 @@ fn keys_open_screens_and_go_back() {
     terminal.wait_for(cursor_on("  0 "), "the cursor on GPU 0 again");
     terminal.send(ENTER);
     terminal.wait_text("GPU 0  NVIDIA H200");
-    terminal.wait_text("no process is on this GPU");
+    terminal.wait_text("No process uses this GPU");
     terminal.send("]");
     terminal.wait_text("GPU 1  NVIDIA H200");
     terminal.send(ENTER);
@@ -392,7 +393,7 @@ fn enter_keeps_the_filter_and_esc_reverts_it() {
     terminal.wait_for(rows(vec![a, b, c]), "all rows again");
     // Letters that are keys elsewhere are text here, case does not matter.
     terminal.send("/INFERq");
-    terminal.wait_text("no process matches `inferq`");
+    terminal.wait_text("No process matches `inferq`");
     terminal.send("\x7f");
     terminal.wait_for(rows(vec![b]), "the row with Infer");
     terminal.send(ENTER);
@@ -464,7 +465,7 @@ fn enter_typed_before_raw_mode_is_accepted() {
     terminal.send("/abc\n");
     terminal.wait_text("filter: abc (");
     terminal.send("\n");
-    terminal.wait_text("each tick");
+    terminal.wait_text("every sample");
 }
 
 #[test]

@@ -266,7 +266,7 @@ fn refused_value_is_a_dash_with_a_reason() {
         ]
         .map(|title| (title, "–"));
         wait_gpu(&terminal, "0", &dashes);
-        terminal.wait_text(&format!("the driver's process list: {reason}"));
+        terminal.wait_text(&format!("Process list not available: {reason}"));
         terminal.send(ENTER);
         terminal.wait_text("GPU 0  NVIDIA H200");
         terminal.wait_text(&format!("processes: {reason}"));
@@ -278,7 +278,7 @@ fn refused_value_is_a_dash_with_a_reason() {
             "temperature",
             "SM clock",
             "performance state",
-            "slowed by",
+            "throttle reasons",
             "PCIe generation",
             "PCIe to host",
             "NVLink sent",

@@ -280,7 +280,7 @@ fn oom_kill_victim_is_named_on_screen() {
     terminal.wait_text(" OOM killer: train.py");
     terminal.wait_text(" signal 9: eval.py");
     terminal.send("G\r");
-    terminal.wait_text("Its end");
+    terminal.wait_text("exit code");
     terminal.wait_text(", exit 137, ");
 }
 

@@ -7,7 +7,7 @@ use crate::fake_nvml::FakeNvml;
 fn help_search_finds_keys_and_terms() {
     let fake = FakeNvml::h200s(1, "");
     let terminal = dashboard(&fake).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("?");
     terminal.wait_text("Help: Overview");
     terminal.wait_text("/ looks for a word");

@@ -265,7 +265,7 @@ fn the_pool_of_a_process_that_ended_is_seen_up_to_its_end() {
     desk.send("\tM");
     let text = desk.text(120, 40);
     for words in [
-        "the process has ended",
+        "the process has exited",
         "10m to 22:18:19, 44m ago",
         "idle",
         "x-",

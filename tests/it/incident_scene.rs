@@ -228,7 +228,7 @@ fn process_killed_by_oom_is_marked_and_opens_its_incident() {
         "the other to be filtered out",
     );
     terminal.send("G\r");
-    terminal.wait_text("Its incident: Enter or d explains it");
+    terminal.wait_text("Incident  Enter or d Explain");
     let is_marked = |screen: &vt100::Screen| {
         let shown = screen.contents();
         let mut axes = shown

@@ -244,7 +244,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
         Outcome::Stay
     ));
     let said = app.message.clone().unwrap();
-    assert!(said.contains("not in the store"), "{said}");
+    assert!(said.contains("Incident not saved"), "{said}");
     // Of a screen that explains nothing there is nothing to report.
     press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Char('Y'));

@@ -125,6 +125,6 @@ fn old_log_text_and_clean_exits_are_not_incidents() {
     run.process.finish();
     terminal.wait_text("ended");
     terminal.send("d");
-    terminal.wait_text("no incident is known");
+    terminal.wait_text("No incidents here");
     assert_eq!(run.kept(), [Value::Null; 0]);
 }

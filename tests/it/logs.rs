@@ -1281,7 +1281,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     // From the row of its GPU to its own.
     terminal.send("\t");
     terminal.send("L");
-    terminal.wait_text("nothing was written since it was attached to");
+    terminal.wait_text("No output since gputop attached to the process");
     write("step 1\n");
     terminal.wait_text("step 1");
     for n in 2..60 {
@@ -1295,7 +1295,7 @@ fn the_dashboard_shows_the_log_and_takes_the_name_of_another() {
     assert!(!terminal.text().contains("CUDA error"));
     terminal.send("N");
     terminal.wait_text(">RuntimeError: CUDA error");
-    terminal.wait_text("error 1 of 1  held");
+    terminal.wait_text("error 1 of 1  paused");
     write("step 90\n");
     terminal.send("G");
     terminal.wait_text("step 90");

@@ -77,7 +77,7 @@ fn unopened_hosts_cost_little() {
     terminal.send("sI");
     terminal.wait_for(|screen| rows(screen)[0] == "h023", "the last name first");
     terminal.send("/H01 live\r");
-    terminal.wait_text("10 of 24 with \"H01 live\"");
+    terminal.wait_text("10 of 24 hosts match \"H01 live\"");
     terminal.wait_for(
         |screen| rows(screen) == (10..20).rev().map(|n| format!("h0{n}")).collect::<Vec<_>>(),
         "those",

@@ -320,7 +320,7 @@ fn the_memory_screen_on_a_large_terminal_has_everything() {
 #[test]
 fn memory_screen_says_that_the_map_is_loading() {
     let text = text(&mut app(true, false), "M", 100, 30);
-    assert!(text.contains("MAP  the map is being read"), "{text}");
+    assert!(text.contains("MAP  reading"), "{text}");
     assert!(text.contains("beside live tensors"), "{text}");
 }
 
@@ -329,7 +329,7 @@ fn missing_map_shows_the_reason() {
     let mut app = app(true, false);
     let why = Missing::new(Reason::NotRead, "the recording holds no maps");
     app.update(Update::NoMap((key(977), 0), why.clone()));
-    assert!(text(&mut app, "M", 100, 30).contains("MAP  the map is being read"));
+    assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
     app.update(Update::NoMap((key(418), 0), why.clone()));
     let screen = text(&mut app, "M", 100, 30);
     assert!(screen.contains("the recording holds no maps"), "{screen}");
@@ -344,7 +344,7 @@ fn missing_map_shows_the_reason() {
     });
     app.update(Update::Frame(Arc::new(frame(3))));
     let screen = text(&mut app, "M", 100, 30);
-    assert!(screen.contains("MAP  the map is being read"), "{screen}");
+    assert!(screen.contains("MAP  reading"), "{screen}");
 }
 
 #[test]
@@ -627,7 +627,7 @@ fn the_map_of_another_process_is_not_shown() {
         process: key(977),
         ..map(599)
     })));
-    assert!(text(&mut app, "M", 100, 30).contains("the map is being read"));
+    assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
 }
 
 #[test]
@@ -693,7 +693,7 @@ fn reported_pool_is_shown_on_every_screen() {
     let process = text(&mut app, "\t\n", 120, 60);
     for line in [
         "JAX, XLA BFC",
-        "4.25 GiB  at most 7.50 GiB",
+        "4.25 GiB  peak 7.50 GiB",
         "13.75 GiB",
         "- JAX does not report the largest free block",
     ] {

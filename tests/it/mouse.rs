@@ -140,12 +140,12 @@ fn click_chooses_in_menus_and_panes() {
     terminal.wait_for(|s| !s.contents().contains("any key closes"), "it is closed");
     // On a GPU's screen: its processes, and its facts.
     terminal.send("g\r");
-    terminal.wait_text("Tab scrolls");
+    terminal.wait_text("Tab Scroll");
     press(&terminal, &b.pid().to_string());
     terminal.wait_for(marked(b.pid().to_string()), "the cursor on b");
     press(&terminal, "Activity");
     terminal.wait_for(
-        |s| !s.contents().contains("Tab scrolls"),
+        |s| !s.contents().contains("Tab Scroll"),
         "the facts have the keys",
     );
     press(&terminal, &b.pid().to_string());

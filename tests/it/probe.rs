@@ -481,7 +481,7 @@ fn dashboard_of(card: &Card) -> crate::terminal::Launch {
 fn probe_key_asks_and_shows_the_result() {
     let card = Card::new("");
     let terminal = dashboard_of(&card).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");
     terminal.wait_text("For at most 500 ms it holds what is free, 14.38 GiB");
@@ -511,7 +511,7 @@ fn probe_key_asks_and_shows_the_result() {
 fn probe_refusal_is_shown_in_place_of_the_result() {
     let card = Card::new("compute_mode = 3");
     let terminal = dashboard_of(&card).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("y probes");
     terminal.send("y");
@@ -522,7 +522,7 @@ fn probe_refusal_is_shown_in_place_of_the_result() {
 fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     let card = Card::new("");
     let terminal = dashboard_of(&card).args(["--readonly"]).start();
-    terminal.wait_text("no process is on a GPU");
+    terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("no probe: gputop was started with --readonly");
     let terminal = dashboard_of(&card).args(["demo"]).start();

@@ -366,7 +366,7 @@ mod by_command {
         };
         let terminal = replay(&file);
         terminal.wait_text("MAP  cell");
-        terminal.wait_text("IDLE BLOCKS");
+        terminal.wait_text("FREE BLOCKS");
         terminal.wait_text("exact, read ");
         terminal.send("q");
 

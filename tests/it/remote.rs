@@ -138,7 +138,7 @@ fn unresponsive_command_ends_with_the_dashboard() {
         file.path().join("pid").display()
     );
     let terminal = dashboard(&fake).args([via]).start();
-    terminal.wait_text("no GPU yet");
+    terminal.wait_text("No GPU data yet");
     let command = pid(&file).unwrap();
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);

@@ -267,7 +267,7 @@ fn fleet_marks_nvidia_smi_hosts_and_recordings_contain_them() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
             .into_iter();
-        rows.any(|row| row.contains("far ") && row.contains("reduced") && row.contains("1xH200"))
+        rows.any(|row| row.contains("far ") && row.contains("nvidia-smi") && row.contains("1xH200"))
     };
     terminal.wait_for(marked, "the mark");
     terminal.wait_text(" live ");

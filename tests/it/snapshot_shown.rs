@@ -59,7 +59,7 @@ impl Shown {
     }
 }
 
-const PARTS: [&str; 5] = ["summary", "map", "time", "stacks", "grown"];
+const PARTS: [&str; 5] = ["summary", "map", "time", "stacks", "growth"];
 
 #[test]
 fn every_part_at_every_size() {
@@ -143,9 +143,12 @@ fn two_marks_show_what_grew() {
     assert!(marked.contains("marks: event 0 and event 68"), "{marked}");
     shown.key(KeyCode::Tab);
     shown.key(KeyCode::Tab);
-    let grown = shown.draw(100, 26);
-    assert!(grown.contains("GREW from event 0 to event 68"), "{grown}");
-    assert!(grown.contains("216.86 MiB"), "{grown}");
+    let growth = shown.draw(100, 26);
+    assert!(
+        growth.contains("GROWTH from event 0 to event 68"),
+        "{growth}"
+    );
+    assert!(growth.contains("216.86 MiB"), "{growth}");
     // The next failure, from the beginning.
     let mut shown = Shown::open(NATIVE);
     shown.draw(100, 26);
@@ -163,7 +166,7 @@ fn stacks_are_searched_and_read_whole() {
     shown.key(KeyCode::Char('/'));
     shown.type_in("REMEmb");
     let typed = shown.draw(100, 26);
-    assert!(typed.contains("look for: REMEmb"), "{typed}");
+    assert!(typed.contains("search: REMEmb"), "{typed}");
     assert!(typed.contains("in 1 stacks, 3 hidden"), "{typed}");
     shown.key(KeyCode::Enter);
     shown.key(KeyCode::Enter);

@@ -412,11 +412,11 @@ fn visit_everything(terminal: &Terminal) {
         ("s", "Order by"),
         ("q", "Enter open"),
         ("/", "filter:"),
-        ("zzz", "no process matches"),
+        ("zzz", "No process matches"),
         ("\x7f\x7f\x7f\r", "train"),
-        ("\r", "Tab scrolls"),
+        ("\r", "Tab Scroll"),
         ("\r", "On the GPU"),
-        ("q", "Tab scrolls"),
+        ("q", "Tab Scroll"),
         ("q", "Enter open"),
         ("p", "held"),
         ("p", "live"),
@@ -512,7 +512,7 @@ fn without_a_driver_the_recording_plays_under_the_precise_reason() {
         // It stays on every screen.
         terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the recording's GPU");
         terminal.send("\r");
-        terminal.wait_text("Tab scrolls");
+        terminal.wait_text("Tab Scroll");
         terminal.wait_text("REPLAY demo");
         terminal.wait_for(|s| words(&s.contents()).contains(&words(reason)), reason);
         terminal.send("\x03");
