@@ -123,7 +123,7 @@ fn what_was_written_before_anybody_watched_and_healthy_ends_are_no_incidents() {
     let terminal = run.dashboard();
     run.wait_followed(&terminal);
     run.process.finish();
-    terminal.wait_text("ended");
+    terminal.wait_text("exited");
     terminal.send("d");
     terminal.wait_text("no incident is known");
     assert_eq!(run.kept(), [Value::Null; 0]);

@@ -481,7 +481,7 @@ fn p_probes_after_a_question_and_shows_what_came_of_it() {
     terminal.wait_text("no process is on a GPU");
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");
-    terminal.wait_text("For at most 500 ms it holds what is free, 14.38 GiB");
+    terminal.wait_text("Allocates 14.38 GiB for at most 500 ms");
     // Only the letter probes.
     terminal.send("\r");
     terminal.send("\x1b");
@@ -510,7 +510,7 @@ fn a_refusal_stands_where_the_answer_would_be() {
     let terminal = dashboard_of(&card).start();
     terminal.wait_text("no process is on a GPU");
     terminal.send("P");
-    terminal.wait_text("y probes");
+    terminal.wait_text("y probe");
     terminal.send("y");
     terminal.wait_text("The GPU is in exclusive mode");
 }
@@ -521,11 +521,11 @@ fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     let terminal = dashboard_of(&card).args(["--readonly"]).start();
     terminal.wait_text("no process is on a GPU");
     terminal.send("P");
-    terminal.wait_text("no probe: gputop was started with --readonly");
+    terminal.wait_text("cannot probe: gputop was started with --readonly");
     let terminal = dashboard_of(&card).args(["demo"]).start();
     terminal.wait_text("REPLAY");
     terminal.send("P");
-    terminal.wait_text("this is a recording: its GPU is not here to be probed");
+    terminal.wait_text("cannot probe the GPU of a recording");
     assert_eq!(card.holders(), []);
 }
 

@@ -129,7 +129,7 @@ fn one_that_ends_while_the_question_stands_is_gone() {
     terminal.wait_text("Send TERM to");
     drop(process);
     terminal.send("y");
-    terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
+    terminal.wait_text(&format!("TERM to {pid} not sent, process exited: "));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn readonly_sends_nothing() {
     let terminal = dashboard(&fake).args(["--readonly"]).start();
     terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
     terminal.send("\tx");
-    terminal.wait_text("no signals: gputop was started with --readonly");
+    terminal.wait_text("cannot send signals: gputop was started with --readonly");
     assert!(!terminal.text().contains("Signal to"));
 }
 
@@ -220,7 +220,7 @@ fn a_recording_has_no_one_to_signal() {
     let terminal = Launch::gputop().args(["demo"]).size(30, 120).start();
     terminal.wait_text("REPLAY");
     terminal.send("x");
-    terminal.wait_text("this is a recording: its processes do not run here");
+    terminal.wait_text("cannot send signals to the processes of a recording");
 }
 
 fn desk() -> Desk {
@@ -256,7 +256,7 @@ fn only_y_behind_the_question_sends_with_the_start_time() {
     // On a process's own screen it is that process; on a GPU it is none.
     desk.send("\t\n");
     desk.send("\x1bx");
-    assert!(desk.text(100, 30).contains("the cursor is on no process"));
+    assert!(desk.text(100, 30).contains("no process selected"));
     desk.send("G\n");
     desk.send("x");
     assert!(desk.text(100, 30).contains("Signal to 421 eval.py"));
@@ -292,11 +292,11 @@ fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
     let mut outside = frame(1, &members());
     outside.processes = None;
     let table = [
-        (outside, "418 is not visible here: another PID namespace"),
         (
-            frame(1, &unreadable),
-            "418 cannot be read: nothing tells it",
+            outside,
+            "process 418 is not visible: it is in another PID namespace",
         ),
+        (frame(1, &unreadable), "cannot identify process 418"),
     ];
     for (frame, why) in table {
         let mut desk = Desk::of_frame(frame);
@@ -313,12 +313,15 @@ fn what_is_outside_this_namespace_is_neither_signalled_nor_tagged() {
 #[test]
 fn in_the_least_room_too_it_is_said_why_nothing_is_sent() {
     let mut desk = desk();
-    desk.app.leave = gputop::model::permissions::Permissions::readonly(true);
+    desk.app.permissions = gputop::model::permissions::Permissions::readonly(true);
     desk.send("\tx");
     for (width, height) in [(40, 6), (80, 24)] {
         let text = desk.text(width, height);
         let last = text.lines().last().unwrap();
-        assert!(last.contains("no signals: gputop was started"), "{text}");
+        assert!(
+            last.contains("cannot send signals: gputop was started"),
+            "{text}"
+        );
     }
     assert_eq!(signals(&desk), Vec::<&Request>::new());
 }
@@ -350,7 +353,7 @@ fn each_outcome_has_its_words() {
     ];
     assert_eq!(
         told(outcomes),
-        "INT: 1 delivered, 9 denied: another's, 8 not sent, gone: it has ended"
+        "INT: 1 delivered, 9 denied: another's, 8 not sent, process exited: it has ended"
     );
 }
 

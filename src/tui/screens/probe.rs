@@ -242,7 +242,10 @@ impl Screen for ProbeScreen {
             return None;
         }
         self.asked = Some(now);
-        app.probes.wish(&self.gpu).cloned().map(Request::Probe)
+        app.probes
+            .last_request(&self.gpu)
+            .cloned()
+            .map(Request::Probe)
     }
 
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {

@@ -232,7 +232,9 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     if row.ended().is_some() {
         return Vec::new();
     }
-    let told = row.told().flat_map(|told| told_facts(told, theme));
+    let told = row
+        .reported_pools()
+        .flat_map(|told| told_facts(told, theme));
     let told: Vec<Fact> = told.collect();
     if row.pool().is_none() && !told.is_empty() {
         return told;

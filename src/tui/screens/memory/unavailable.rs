@@ -34,9 +34,9 @@ pub(super) fn draw(
     let why = match row {
         Some(row) if row.ended().is_some() => "the process has ended".to_owned(),
         None => "the process has left the GPU".to_owned(),
-        Some(_) => pools::why_none(&app.frame, screen.process).to_string(),
+        Some(_) => pools::why_no_pool(&app.frame, screen.process).to_string(),
     };
-    let told = row.into_iter().flat_map(ProcessRow::told);
+    let told = row.into_iter().flat_map(ProcessRow::reported_pools);
     let mut lines: Vec<String> = told.map(told_words).collect();
     if lines.is_empty() {
         lines.push(format!("its allocator cannot be shown: {why}"));
