@@ -79,7 +79,7 @@ fn replay_words(recording: &Recording) -> String {
 /// Help entry for hosts that are read through nvidia-smi.
 pub const REDUCED: (&str, &str) = (
     "reduced",
-    "gputop is not installed on the host, so its data comes from nvidia-smi, without allocators, logs and incidents. \
+    "gputop does not run on the host, so its data comes from nvidia-smi, without allocators, logs and incidents. \
      `gputop --push HOST` copies gputop to it.",
 );
 

@@ -307,7 +307,7 @@ impl Sessions {
             self.session(row).ask([Request::Connect]);
             "reconnecting"
         } else {
-            "already connected"
+            "no lost connection to retry"
         };
         self.on_screen().app.message = Some(message.into());
     }
