@@ -155,7 +155,7 @@ fn show(updates: Vec<Update>, choice: &[u8]) {
         };
         app.update(update);
         for revision in revisions {
-            app.take_found(WatchResult::Incident(Box::new(revision), None));
+            app.take_watch_result(WatchResult::Incident(Box::new(revision), None));
         }
     }
     if !stored.is_empty() {
@@ -171,7 +171,7 @@ fn listed(record: &Record) -> ListedIncident {
     ListedIncident {
         incident: Arc::new(record.incident.clone()),
         is_read: false,
-        place: IncidentSubject::of_record(record),
+        subject: IncidentSubject::of_record(record),
         scene: record.scene.as_deref().cloned().map(Arc::new),
         key: None,
     }

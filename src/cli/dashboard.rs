@@ -27,7 +27,7 @@ use crate::source::Update;
 #[cfg(local)]
 use crate::source::local;
 use crate::source::remote::{self, Connection, Target};
-use crate::tui::{self, Host, Left};
+use crate::tui::{self, CloseReason, Host};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -135,7 +135,7 @@ fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runti
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
     let mut app = settings.app(None);
-    app.leave = app.leave.and(Permissions {
+    app.permissions = app.permissions.and(Permissions {
         signals: args
             .may
             .signals
@@ -155,7 +155,7 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
     app.hello = Arc::new(awaited(&connection.target));
     let way_in = way_in(&connection);
     Ok(Host {
-        way_in,
+        login: way_in,
         ..Host::new(app, remote::start(connection)?)
     })
 }
@@ -215,9 +215,9 @@ pub fn why_nothing(frame: &Frame) -> Option<String> {
 }
 
 /// The exit code for how the dashboard was left.
-pub fn leave(left: Left) -> u8 {
+pub fn leave(left: CloseReason) -> u8 {
     match left {
-        Left::ByUser | Left::TerminalGone => 0,
-        Left::BySignal(number) => u8::try_from(128 + number).unwrap_or(2),
+        CloseReason::User | CloseReason::TerminalClosed => 0,
+        CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),
     }
 }

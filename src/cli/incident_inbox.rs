@@ -100,12 +100,12 @@ fn worth_showing(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
 }
 
 fn known(entry: Entry, with_scene: bool) -> ListedIncident {
-    let place = IncidentSubject::of_record(&entry.record);
+    let subject = IncidentSubject::of_record(&entry.record);
     let scene = entry.record.scene.filter(|_| with_scene);
     ListedIncident {
         incident: Arc::new(entry.record.incident),
         is_read: entry.is_read,
-        place,
+        subject,
         scene: scene.map(|mut scene| {
             scene.forget_blocks();
             Arc::new(*scene)

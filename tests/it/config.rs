@@ -143,11 +143,11 @@ fn configuration_mistake_is_reported_with_its_line() {
         ),
         (
             "[keys]\nqiut = \"x\"",
-            "line 2: there is no action `qiut`; did you mean `quit`?",
+            "line 2: unknown action `qiut`; did you mean `quit`?",
         ),
         (
             "[keys]\n\nup = \"hyper-x\"",
-            "line 3: `hyper-x` of action `up` is no key: a character, or a name such as enter, pgup, f5, ctrl-x",
+            "line 3: `hyper-x` of action `up` is not a key; use a character, or a name such as enter, pgup, f5, ctrl-x",
         ),
         (
             "[hosts]\n\nall = [\"gpu1\", \"-oProxyCommand=x\"]",
@@ -163,7 +163,7 @@ fn configuration_mistake_is_reported_with_its_line() {
         ),
         (
             "[keys]\nup = \"s\"",
-            "line 2: key `s` is bound to both `up` and `sort`; give one of them another key, or none: `sort = []`",
+            "line 2: key `s` is bound to both `up` and `sort`; bind one of them to another key, or to none: `sort = []`",
         ),
     ] {
         home.write("config.toml", text);
@@ -219,11 +219,11 @@ fn invalid_theme_is_reported_with_its_line() {
     for (text, sentence) in [
         (
             "base = \"dark\"\nwran = \"red\"",
-            ", line 2: there is no role `wran`; did you mean `warn`?",
+            ", line 2: unknown role `wran`; did you mean `warn`?",
         ),
         (
             "base = \"dark\"\n\nwarn = 208",
-            ", line 3: `warn` is neither a colour in quotes nor a look such as { fg = \"#8a8f98\", bold = true }",
+            ", line 3: `warn` must be a colour in quotes or a style such as { fg = \"#8a8f98\", bold = true }",
         ),
     ] {
         home.write("themes/mine.toml", text);
@@ -232,7 +232,7 @@ fn invalid_theme_is_reported_with_its_line() {
     home.write("themes/mine.toml", "text = \"default\"");
     let lacking = home.run(&[], &["config", "check"]);
     assert!(
-        lacking.err.contains("nothing is said of `dim`, `title`, "),
+        lacking.err.contains("missing roles: `dim`, `title`, "),
         "{lacking:?}"
     );
     assert_eq!(lacking.err.lines().count(), 1);
@@ -284,7 +284,8 @@ fn the_dashboard_obeys_the_users_keys_and_its_help_shows_them() {
     // A key it has no more, and then one that it has.
     terminal.send("q9");
     terminal.wait_text("Help: Overview");
-    let quits = |line: &str| line.contains("8 ") && line.contains("Close what is open, else leave");
+    let quits =
+        |line: &str| line.contains("8 ") && line.contains("Go back; quit from the first screen");
     while !terminal.text().lines().any(quits) {
         let before = terminal.text();
         assert!(before.contains("more lines"), "{before}");

@@ -269,7 +269,7 @@ fn recycled() {
     });
     let next = next.as_mut().expect("another process with that PID");
     terminal.send("y");
-    terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
+    terminal.wait_text(&format!("TERM to {pid} not sent, process exited: "));
     assert_eq!(next.finish().code(), Some(0));
     say_so();
 }

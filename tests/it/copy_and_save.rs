@@ -116,7 +116,7 @@ fn copy_uses_the_terminal_and_keeps_the_text_visible() {
     // Nothing is said of having arrived.
     assert!(!shown.contains("copied"), "{shown}");
     terminal.send("\x1b");
-    terminal.wait_for(|s| !s.contents().contains("any key closes"), "it closed");
+    terminal.wait_for(|s| !s.contents().contains("any key to close"), "it closed");
     terminal.send("q");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
@@ -185,7 +185,7 @@ fn w_writes_the_frame_to_a_new_file() {
     // Where nothing may be written there is a sentence and no file.
     fs::remove_dir_all(folder.path()).unwrap();
     terminal.send("W");
-    terminal.wait_text("was not written: . is gone; start gputop in another directory");
+    terminal.wait_text(". does not exist; start gputop in another directory");
     terminal.send("\x03");
     assert_eq!(terminal.wait_exit().exit_code(), 0);
     terminal.assert_restored();
@@ -197,7 +197,7 @@ fn copy_without_tmux_server_reports_that_nothing_was_sent() {
     let terminal = dashboard(&fake).env("TMUX", "/nowhere/socket,1,0").start();
     terminal.wait_text("No process uses a GPU");
     terminal.send("y");
-    terminal.wait_text("not sent, mark the text by hand: `tmux");
+    terminal.wait_text("not copied; select the text by hand: `tmux");
     assert!(asked_for(&terminal).is_empty());
     terminal.send("qq");
     terminal.wait_exit();

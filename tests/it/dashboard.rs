@@ -423,33 +423,33 @@ fn rows_are_sorted_by_menu_and_keys() {
     let rows = |wanted: Vec<u32>| move |screen: &vt100::Screen| pids(screen) == wanted;
     terminal.wait_for(rows(vec![third, second, first]), "GPU, then VRAM");
     terminal.send("s");
-    terminal.wait_text("GPU, then VRAM (now)");
+    terminal.wait_text("GPU, then VRAM (current)");
     terminal.send("jjj");
     terminal.wait_text("▸ PID");
     terminal.send(ENTER);
     terminal.wait_for(rows(by_pid.clone()), "by PID");
     terminal.wait_text("▲PID");
     terminal.send("I");
-    terminal.wait_for(rows(reverse(&by_pid)), "by PID, turned round");
+    terminal.wait_for(rows(reverse(&by_pid)), "by PID, reversed");
     terminal.wait_text("▼PID");
     terminal.send(">");
-    terminal.wait_text("ordered by USER");
+    terminal.wait_text("sorted by USER");
     terminal.send(">");
-    terminal.wait_text("ordered by VRAM");
+    terminal.wait_text("sorted by VRAM");
     terminal.wait_for(rows(vec![first, third, second]), "by VRAM");
     terminal.wait_text("▼VRAM");
     terminal.send("<<");
-    terminal.wait_text("ordered by PID");
+    terminal.wait_text("sorted by PID");
     terminal.wait_for(rows(by_pid), "by PID again");
     // The menu says what is chosen, and Esc changes nothing.
     terminal.send("s");
-    terminal.wait_text("PID (now)");
+    terminal.wait_text("PID (current)");
     terminal.send("k");
     terminal.wait_text("▸ GPU");
     terminal.send(ESC);
-    terminal.wait_for(|s| !s.contents().contains("Order by"), "no menu");
+    terminal.wait_for(|s| !s.contents().contains("Sort by"), "no menu");
     terminal.send("s");
-    terminal.wait_text("PID (now)");
+    terminal.wait_text("PID (current)");
 }
 
 #[test]
@@ -459,9 +459,9 @@ fn enter_typed_before_raw_mode_is_accepted() {
     terminal.wait_for(|s| gpu_shows(s, "0", &[]), "the overview");
     // What the kernel makes of Enter until then.
     terminal.send("s");
-    terminal.wait_text("Order by");
+    terminal.wait_text("Sort by");
     terminal.send("j\n");
-    terminal.wait_for(|s| !s.contents().contains("Order by"), "no menu");
+    terminal.wait_for(|s| !s.contents().contains("Sort by"), "no menu");
     terminal.send("/abc\n");
     terminal.wait_text("filter: abc (");
     terminal.send("\n");
@@ -476,7 +476,7 @@ fn paused_display_stands_still_while_collection_continues() {
         fake.replace("[[gpu]]\nsm = 11");
         terminal.wait_for(|s| gpu_shows(s, "0", &[("SM%", "11")]), "11 %");
         terminal.send("p");
-        terminal.wait_text("held");
+        terminal.wait_text("paused");
         let held = clock(&terminal.screen());
         let before = fake.calls().of("memory");
         fake.replace("[[gpu]]\nsm = 77");
@@ -523,7 +523,7 @@ fn the_help_lists_every_key_and_explains_the_words() {
         let stands = |line: &str| line.contains(&keys) && line.contains(begin.trim_end());
         assert!(text.lines().any(stands), "{keys} {begin}\n{text}");
     }
-    for word in ["WORDS: OVERVIEW", "GPU TABLE", "PROCESS TABLE", "no answer"] {
+    for word in ["TERMS: OVERVIEW", "GPU TABLE", "PROCESS TABLE", "no answer"] {
         assert!(text.contains(word), "{word}\n{text}");
     }
     assert!(!text.contains("Go back ten seconds"), "a recording's key");

@@ -107,7 +107,7 @@ fn invalid_term_is_explained_and_the_last_valid_filter_stays() {
     let text = desk.text(80, 24);
     let line = text.lines().last().unwrap();
     assert!(
-        line.contains("gpu:1 usr:m") && line.contains("`usr` is no term; did you mean `user`?"),
+        line.contains("gpu:1 usr:m") && line.contains("unknown field `usr`; did you mean `user`?"),
         "{text}"
     );
     // Enter leaves it open; where there is no room beside it, it stands above.

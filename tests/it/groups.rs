@@ -151,7 +151,7 @@ fn enter_folds_a_group_and_the_cursor_stays_on_it() {
     assert_eq!(sum(&desk, "user ana", "VRAM"), "66.0");
     // Nothing to signal under the cursor; a row further down there is.
     desk.send("x");
-    assert!(desk.text(140, 40).contains("the cursor is on no process"));
+    assert!(desk.text(140, 40).contains("no process selected"));
     desk.send("jjx");
     assert!(desk.text(140, 40).contains("Signal to 977 blender"));
     desk.send("\x1bkk\n");

@@ -417,5 +417,5 @@ fn a_wall_clock_that_is_set_back_moves_no_age_and_no_chart() {
         line("418") < line("502") && line("502") < line("501"),
         "{text}"
     );
-    assert!(text.contains(" 1m40 ended"), "{text}");
+    assert!(text.contains(" 1m40 exited"), "{text}");
 }

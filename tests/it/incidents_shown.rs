@@ -44,7 +44,7 @@ fn app_with(severity: Severity) -> App {
     let known = |incident: Incident| ListedIncident {
         incident: incident.into(),
         is_read: false,
-        place: Default::default(),
+        subject: Default::default(),
         scene: Some(scene.clone()),
         key: None,
     };
@@ -231,7 +231,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     app.incidents.take_stored(vec![ListedIncident {
         incident: incident.into(),
         is_read: false,
-        place: Default::default(),
+        subject: Default::default(),
         scene: None,
         key: None,
     }]);
@@ -249,7 +249,7 @@ fn without_a_change_all_is_copied_and_without_a_store_there_is_no_report() {
     press(&mut view, &mut app, KeyCode::Esc);
     press(&mut view, &mut app, KeyCode::Char('Y'));
     let said = app.message.clone().unwrap();
-    assert!(said.contains("d opens the newest"), "{said}");
+    assert!(said.contains("press d to open the newest"), "{said}");
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn missed_incident_is_announced_until_opened() {
     terminal.send("d");
     terminal.wait_text("signal 9");
     terminal.send("d");
-    terminal.wait_text("there is no other incident that nobody has read");
+    terminal.wait_text("no other unread incidents");
     wait_until("the store's note", || {
         let state = user.0.path().join("gputop/incidents/state.json");
         let state: serde_json::Value =

@@ -123,7 +123,7 @@ fn old_log_text_and_clean_exits_are_not_incidents() {
     let terminal = run.dashboard();
     run.wait_followed(&terminal);
     run.process.finish();
-    terminal.wait_text("ended");
+    terminal.wait_text("exited");
     terminal.send("d");
     terminal.wait_text("No incidents here");
     assert_eq!(run.kept(), [Value::Null; 0]);

@@ -162,7 +162,7 @@ impl Kept {
         let theme = Theme::new(Palette::None, false, TimeZone::UTC);
         let mut app = App::new(theme, keymap, None);
         app.set_shown(false);
-        app.keep(Reach::Outline);
+        app.set_reach(Reach::Outline);
         Self {
             app,
             observer: Observer::default(),
@@ -184,7 +184,7 @@ impl Kept {
             self.app.update(update);
             for revision in found {
                 self.app
-                    .take_found(WatchResult::Incident(Box::new(revision), None));
+                    .take_watch_result(WatchResult::Incident(Box::new(revision), None));
             }
         }
     }

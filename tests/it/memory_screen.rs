@@ -586,7 +586,7 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     for height in [30, 40] {
         let memory = text(&mut app, "M", 120, height);
         for words in [
-            "Python stack  at a maximum of 12.30 GiB allocated, at most 52 ms after it rose, 14s ago",
+            "Python stack  within 52 ms of a new peak of 12.30 GiB allocated, 14s ago",
             "model.py:33 forward < train.py:57 step < train.py:90 <module>",
         ] {
             assert!(memory.contains(words), "{memory}");
@@ -603,14 +603,14 @@ fn the_python_stack_is_asked_for_by_a_key_and_shown_with_its_lag() {
     };
     let shown = process(&mut app);
     let maximum = shown
-        .find("at a maximum of")
+        .find("of a new peak of")
         .expect("the older stack stays");
     let reason = shown
         .find("only its own user may look")
         .expect("the reason");
     assert!(reason < maximum, "the newest first\n{shown}");
     assert!(
-        shown.contains("other threads         1 did not hold still"),
+        shown.contains("other threads         1 not readable"),
         "{shown}"
     );
     assert!(shown.contains("loader: queue.py:171 get"), "{shown}");

@@ -484,7 +484,7 @@ fn probe_key_asks_and_shows_the_result() {
     terminal.wait_text("No process uses a GPU");
     terminal.send("P");
     terminal.wait_text("Probe GPU 0 NVIDIA H200?");
-    terminal.wait_text("For at most 500 ms it holds what is free, 14.38 GiB");
+    terminal.wait_text("Allocates 14.38 GiB for at most 500 ms");
     // Only the letter probes.
     terminal.send("\r");
     terminal.send("\x1b");
@@ -513,7 +513,7 @@ fn probe_refusal_is_shown_in_place_of_the_result() {
     let terminal = dashboard_of(&card).start();
     terminal.wait_text("No process uses a GPU");
     terminal.send("P");
-    terminal.wait_text("y probes");
+    terminal.wait_text("y probe");
     terminal.send("y");
     terminal.wait_text("The GPU is in exclusive mode");
 }
@@ -524,11 +524,11 @@ fn nothing_is_probed_with_readonly_or_while_a_recording_plays() {
     let terminal = dashboard_of(&card).args(["--readonly"]).start();
     terminal.wait_text("No process uses a GPU");
     terminal.send("P");
-    terminal.wait_text("no probe: gputop was started with --readonly");
+    terminal.wait_text("cannot probe: gputop was started with --readonly");
     let terminal = dashboard_of(&card).args(["demo"]).start();
     terminal.wait_text("REPLAY");
     terminal.send("P");
-    terminal.wait_text("this is a recording: its GPU is not here to be probed");
+    terminal.wait_text("cannot probe the GPU of a recording");
     assert_eq!(card.holders(), []);
 }
 

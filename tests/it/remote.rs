@@ -86,7 +86,7 @@ fn lost_link_keeps_data_and_reconnects() {
     wait_sm(&terminal, "52");
     kill(first, Signal::SIGKILL).unwrap();
     terminal.wait_text("no link");
-    terminal.wait_text("What is shown is old: the link is lost");
+    terminal.wait_text("Stale data: connection lost");
     assert!(gpu_shows(&terminal.screen(), "0", &[("SM%", "52")]));
     terminal.resize(6, 40);
     terminal.wait_text("no link");
@@ -285,7 +285,7 @@ fn a_remote_log_is_followed_by_name_only_if_both_sides_allow_it() {
     drop(terminal);
     let terminal = ask(&["--allow-watch"], "");
     type_path(&terminal);
-    terminal.wait_text("not followed: the remote agent runs without --allow-watch");
+    terminal.wait_text("cannot follow the log: the remote agent runs without --allow-watch");
     drop(terminal);
     let terminal = ask(&["--allow-watch"], " --allow-watch");
     type_path(&terminal);

@@ -129,7 +129,7 @@ fn process_that_exits_during_confirmation_is_reported() {
     terminal.wait_text("Send TERM to");
     drop(process);
     terminal.send("y");
-    terminal.wait_text(&format!("TERM to {pid} not sent, gone: "));
+    terminal.wait_text(&format!("TERM to {pid} not sent, process exited: "));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn readonly_sends_nothing() {
     let terminal = dashboard(&fake).args(["--readonly"]).start();
     terminal.wait_for(|s| shows(s, process.pid(), &[]), "the process");
     terminal.send("\tx");
-    terminal.wait_text("no signals: gputop was started with --readonly");
+    terminal.wait_text("cannot send signals: gputop was started with --readonly");
     assert!(!terminal.text().contains("Signal to"));
 }
 
@@ -222,7 +222,7 @@ fn recordings_offer_no_signals() {
     let terminal = Launch::gputop().args(["demo"]).size(30, 120).start();
     terminal.wait_text("REPLAY");
     terminal.send("x");
-    terminal.wait_text("this is a recording: its processes do not run here");
+    terminal.wait_text("cannot send signals to the processes of a recording");
 }
 
 fn desk() -> Desk {
@@ -258,7 +258,7 @@ fn only_y_confirms_and_sends_with_the_start_time() {
     // On a process's own screen it is that process; on a GPU it is none.
     desk.send("\t\n");
     desk.send("\x1bx");
-    assert!(desk.text(100, 30).contains("the cursor is on no process"));
+    assert!(desk.text(100, 30).contains("no process selected"));
     desk.send("G\n");
     desk.send("x");
     assert!(desk.text(100, 30).contains("Signal to 421 eval.py"));
@@ -294,11 +294,11 @@ fn processes_outside_the_namespace_are_not_signalled() {
     let mut outside = frame(1, &members());
     outside.processes = None;
     let table = [
-        (outside, "418 is not visible here: another PID namespace"),
         (
-            frame(1, &unreadable),
-            "418 cannot be read: nothing tells it",
+            outside,
+            "process 418 is not visible: it is in another PID namespace",
         ),
+        (frame(1, &unreadable), "cannot identify process 418"),
     ];
     for (frame, why) in table {
         let mut desk = Desk::of_frame(frame);
@@ -315,12 +315,15 @@ fn processes_outside_the_namespace_are_not_signalled() {
 #[test]
 fn refusal_is_shown_in_the_smallest_pane() {
     let mut desk = desk();
-    desk.app.leave = gputop::model::permissions::Permissions::readonly(true);
+    desk.app.permissions = gputop::model::permissions::Permissions::readonly(true);
     desk.send("\tx");
     for (width, height) in [(40, 6), (80, 24)] {
         let text = desk.text(width, height);
         let last = text.lines().last().unwrap();
-        assert!(last.contains("no signals: gputop was started"), "{text}");
+        assert!(
+            last.contains("cannot send signals: gputop was started"),
+            "{text}"
+        );
     }
     assert_eq!(signals(&desk), Vec::<&Request>::new());
 }
@@ -352,7 +355,7 @@ fn each_signal_result_has_a_message() {
     ];
     assert_eq!(
         told(outcomes),
-        "INT: 1 delivered, 9 denied: another's, 8 not sent, gone: it has exited"
+        "INT: 1 delivered, 9 denied: another's, 8 not sent, process exited: it has exited"
     );
 }
 

@@ -409,7 +409,7 @@ fn visit_everything(terminal: &Terminal) {
     for (key, text) in [
         ("?", "Help: Overview"),
         ("q", "no answer"),
-        ("s", "Order by"),
+        ("s", "Sort by"),
         ("q", "Enter open"),
         ("/", "filter:"),
         ("zzz", "No process matches"),

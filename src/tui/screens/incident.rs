@@ -12,7 +12,7 @@ use crate::model::incident::{Incident, Severity};
 use crate::tui::action::Action;
 use crate::tui::app::App;
 use crate::tui::clipboard::Copied;
-use crate::tui::incidents::moment;
+use crate::tui::incidents::incident_time;
 use crate::tui::rows::ProcessRow;
 use crate::tui::theme::Role;
 use crate::tui::widgets::cells::{columns, put, put_right};
@@ -76,7 +76,7 @@ impl IncidentScreen {
 
     fn lines(&self, app: &App, width: usize) -> Vec<StyledLine> {
         let mut shown = (*self.incident).clone();
-        let time = moment(&shown);
+        let time = incident_time(&shown);
         // In the time zone of the user, like every time on the screen.
         shown.time = time.map(|time| app.theme.clock(time, "%H:%M:%S"));
         let mut all: Vec<StyledLine> = lines(&shown, width);
@@ -130,7 +130,7 @@ impl IncidentScreen {
         let known = app.incidents.again(&self.incident)?;
         let key = known
             .process()
-            .filter(|_| known.place.boot_id == app.hello.boot_id)?;
+            .filter(|_| known.subject.boot_id == app.hello.boot_id)?;
         app.all_rows.iter().find(|row| row.id().key == key)
     }
 

@@ -12,7 +12,7 @@ use crate::export::explanation::{program, severity};
 use crate::model::incident::Incident;
 use crate::tui::action::Action;
 use crate::tui::app::App;
-use crate::tui::incidents::{ListedIncident, moment};
+use crate::tui::incidents::{ListedIncident, incident_time};
 use crate::tui::theme::{Role, Theme};
 use crate::tui::widgets::cells::{put_lines, wrap_words};
 use crate::tui::widgets::table::{Align, Cell, Column, Hidden, View, draw, scrolled};
@@ -91,7 +91,7 @@ fn unread(listed: &ListedIncident, _: &Theme) -> Cell {
 }
 
 fn when(listed: &ListedIncident, theme: &Theme) -> Cell {
-    match moment(&listed.incident) {
+    match incident_time(&listed.incident) {
         Some(time) => Cell::text(theme.clock(time, "%m-%d %H:%M")),
         None => Cell::absent(theme),
     }

@@ -245,7 +245,10 @@ impl Screen for ProbeScreen {
             return None;
         }
         self.repeated_at = Some(now);
-        app.probes.wish(&self.gpu).cloned().map(Request::Probe)
+        app.probes
+            .last_request(&self.gpu)
+            .cloned()
+            .map(Request::Probe)
     }
 
     fn gpu(&self, _app: &App) -> Option<GpuUuid> {

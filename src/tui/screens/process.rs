@@ -240,7 +240,7 @@ fn pool_facts(row: &ProcessRow, theme: &Theme) -> Vec<Fact> {
     if row.ended().is_some() {
         return Vec::new();
     }
-    let pools = row.told();
+    let pools = row.reported_pools();
     let reported: Vec<Fact> = pools.flat_map(|pool| reported_facts(pool, theme)).collect();
     if row.pool().is_none() && !reported.is_empty() {
         return reported;

@@ -260,7 +260,7 @@ fn pool_words(app: &App, gpu: &Gpu) -> Option<String> {
         .filter(|row| row.ended().is_none() && row.id().gpu.as_ref() == Some(&gpu.uuid));
     let row = on.next().filter(|_| on.next().is_none())?;
     let size = |size: Option<Bytes>| size.map_or(app.theme.glyphs.absent.into(), gib);
-    let framework = || Some(row.told().next()?.framework.words());
+    let framework = || Some(row.reported_pools().next()?.framework.words());
     let rest = match row.pool() {
         Some(pool) => format!(
             "stuck {} FITS {}",

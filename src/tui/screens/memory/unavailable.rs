@@ -35,9 +35,9 @@ pub(super) fn draw(
     let why = match row {
         Some(row) if row.ended().is_some() => "the process has exited".to_owned(),
         None => "the process no longer uses the GPU".to_owned(),
-        Some(_) => pools::why_none(&app.frame, screen.process).to_string(),
+        Some(_) => pools::why_no_pool(&app.frame, screen.process).to_string(),
     };
-    let reported = row.into_iter().flat_map(ProcessRow::told);
+    let reported = row.into_iter().flat_map(ProcessRow::reported_pools);
     let mut lines: Vec<String> = reported.map(reported_words).collect();
     if lines.is_empty() {
         lines.push(format!("Allocator not available: {why}"));
