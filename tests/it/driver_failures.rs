@@ -269,7 +269,7 @@ fn what_the_driver_refuses_is_a_dash_with_its_reason_and_no_zero() {
         terminal.wait_text(&format!("Process list not available: {reason}"));
         terminal.send(ENTER);
         terminal.wait_text("GPU 0  NVIDIA H200");
-        terminal.wait_text(&format!("processes: {reason}"));
+        terminal.wait_text(&format!("Process list not available: {reason}"));
         for fact in [
             "total",
             "SM",
