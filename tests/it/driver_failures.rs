@@ -269,7 +269,7 @@ fn refused_value_is_a_dash_with_a_reason() {
         terminal.wait_text(&format!("Process list not available: {reason}"));
         terminal.send(ENTER);
         terminal.wait_text("GPU 0  NVIDIA H200");
-        terminal.wait_text(&format!("processes: {reason}"));
+        terminal.wait_text(&format!("Process list not available: {reason}"));
         for fact in [
             "total",
             "SM",

@@ -391,7 +391,7 @@ fn headline(app: &App, area: Rect, buffer: &mut Buffer) -> u16 {
     let theme = &app.theme;
     let link = app.link.as_ref().and_then(chrome::link_words);
     let (source, role) = match (&app.recording, &link) {
-        (Some(recording), _) if recording.position.paused => (" REPLAY paused ", Role::Banner),
+        (Some(recording), _) if recording.position.paused => (" REPLAY paused", Role::Banner),
         (Some(_), _) => (" REPLAY ", Role::Banner),
         (None, Some((words, role))) => (words.trim(), *role),
         (None, None) if app.paused => ("paused", Role::Warn),

@@ -39,10 +39,7 @@ pub(super) fn link_facts(gpu: &Gpu, theme: &Theme) -> Vec<Fact> {
 /// showed it.
 fn not_shown() -> Traffic {
     fn unread<T>() -> Reading<T> {
-        Reading::missing(
-            Reason::NotRead,
-            "read and recorded only while this screen is open",
-        )
+        Reading::missing(Reason::NotRead, "read and recorded while shown")
     }
     Traffic {
         at: Mono::default(),

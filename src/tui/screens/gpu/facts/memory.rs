@@ -40,6 +40,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
     let text = |bytes: Bytes| format!("{:>8.2} GiB", bytes.as_gib());
     let sum = Bytes(printed.iter().map(|b| b.0).sum());
     let count = gpu.processes.value().map_or(0, Vec::len);
+    let noun = if count == 1 { "process" } else { "processes" };
     let about = if split.approximate { "~" } else { "" };
     let remark = if split.processes_unknown {
         "includes processes with unknown memory"
@@ -50,7 +51,7 @@ fn accounting_facts(gpu: &Gpu, split: &Accounting) -> Vec<Fact> {
         Fact::Heading("Memory".into()),
         Fact::Value(
             "processes",
-            format!("{}{about}  {count} processes", text(processes)),
+            format!("{}{about}  {count} {noun}", text(processes)),
             Role::Processes,
             "",
         ),
