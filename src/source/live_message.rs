@@ -1,4 +1,4 @@
-//! What a far host answers: to requests, and what else only a living source says. Never recorded.
+//! Replies of a remote agent to requests, and other messages that only a live source sends. They are never recorded.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::model::signal::{Signal, Signalled};
 use crate::model::stack::PythonStack;
 
-/// Exactly one of these, or nothing known.
+/// A reply. Exactly one field is set, or none if this version does not know the kind.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reply {
@@ -33,14 +33,14 @@ pub struct Reply {
     pub probed: Option<Box<Probe>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
-    /// What the incident store holds, the newest first; told again when it has changed.
+    /// Contents of the incident store, newest first. Sent again after each change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shelf: Option<Vec<OnShelf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incident: Option<Box<RemoteIncident>>,
 }
 
-/// What was asked of a process, or why it cannot be told.
+/// The answer about one process, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct Answer<T> {
@@ -59,7 +59,7 @@ pub struct NoMap {
     pub why: Missing,
 }
 
-/// Of a signal: what became of it for each process.
+/// The result of sending a signal to each process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcomes {
     pub signal: Signal,
@@ -85,8 +85,8 @@ impl<T> Answer<T> {
 }
 
 impl Reply {
-    /// What of an update is a reply; `None` for those that have lines of their own, and for what a living host never
-    /// says.
+    /// Returns the reply for an update. Returns `None` for updates with lines of their own, and for updates that a
+    /// live source never sends.
     pub fn of(update: Update) -> Option<Self> {
         let empty = Self::default();
         Some(match update {
@@ -171,7 +171,7 @@ impl Outcomes {
         let of = self.of.into_iter();
         Signalled {
             signal: self.signal,
-            // `()` is written as null, which reads as nothing: what has no reason went well.
+            // `()` is written as null, which reads as a missing value: without a reason, the signal was sent.
             outcomes: of
                 .map(|one| (one.process, one.why_not.map_or(Ok(()), Err)))
                 .collect(),

@@ -155,7 +155,7 @@ impl Sessions {
             }
             let (history, minutes) = mpsc::unbounded_channel();
             let waiting = if is_crowd {
-                source.let_wait(MAX_OF_MANY);
+                source.set_max_frames(MAX_OF_MANY);
                 MAX_OF_MANY
             } else {
                 watch::MAX_WAITING
