@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::incidents::{Changes, Store, Uid};
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::source::live_message::Reply;
-use crate::source::remote::MAX_ON_SHELF;
+use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -26,7 +26,10 @@ pub fn serve() -> Option<IncidentRequests> {
     let (tell, told) = unbounded_channel();
     let thread = thread::Builder::new().name("incidents".into());
     thread.spawn(move || watch(&store, &orders, &tell)).ok()?;
-    Some(IncidentRequests { asked, told })
+    Some(IncidentRequests {
+        asked,
+        replies: told,
+    })
 }
 
 /// Until the other side is gone.
@@ -35,7 +38,7 @@ fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>
     loop {
         if changes.are_new(store) {
             let shelf = Reply {
-                shelf: Some(shelf(store)),
+                stored_incidents: Some(shelf(store)),
                 ..Reply::default()
             };
             if tell.send(shelf).is_err() {
@@ -61,7 +64,7 @@ fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>
 /// The newest first.
 fn shelf(store: &Store) -> Vec<OnShelf> {
     let mut shelf = store.shelf(OLD).unwrap_or_default();
-    shelf.truncate(MAX_ON_SHELF);
+    shelf.truncate(MAX_LISTED_INCIDENTS);
     shelf
 }
 

@@ -2,8 +2,8 @@
 //! command fails.
 //!
 //! The relay appends and never waits. A separate low-priority thread parses the text once enough has accumulated.
-//! When output arrives faster than it is parsed, the oldest text is dropped, because failures are reported at the end
-//! of a log.
+//! When output arrives faster than it is parsed, the oldest text is dropped, because a log reports failures at its
+//! end.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

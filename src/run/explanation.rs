@@ -123,12 +123,8 @@ fn incident(
     Some(incident)
 }
 
-fn first(
-    catalogue: &Catalogue,
-    logs: &[LogFindings],
-    oom_measurement: &Measured,
-) -> Option<Incident> {
-    judge(catalogue, logs, oom_measurement)
+fn first(catalogue: &Catalogue, logs: &[LogFindings], measured: &Measured) -> Option<Incident> {
+    judge(catalogue, logs, measured)
         .into_iter()
         .find(|incident| incident.severity != Severity::Note)
 }

@@ -24,7 +24,8 @@ impl Hook {
     /// `trace`, each Python process records its allocations.
     #[must_use]
     pub fn prepare(trace: bool) -> Option<Self> {
-        let files = install().inspect_err(|error| tracing::warn!(%error, "no Python hook"));
+        let files =
+            install().inspect_err(|error| tracing::warn!(%error, "cannot install the Python hook"));
         let spool = Spool::own()?;
         spool.sweep();
         let time = SystemTime::now().duration_since(UNIX_EPOCH);

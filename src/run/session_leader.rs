@@ -70,7 +70,9 @@ impl SessionLeader<'_> {
                 let _ = waitpid(self.pid, None);
                 Err(self.command.exec(Some(self.signals)))
             }
-            Ok(Report::Started(who)) => Ok(ChildCommand::of_leader(self.pid, self.socket, who)),
+            Ok(Report::Started(process)) => {
+                Ok(ChildCommand::of_leader(self.pid, self.socket, process))
+            }
             Ok(_) => Ok(ChildCommand::of_leader(self.pid, self.socket, None)),
             Err(error) => Err(self.command.failed(&error)),
         }
@@ -88,7 +90,7 @@ fn lead_session(
         Ok((terminal, child)) => {
             // The child is not reaped yet, so its PID cannot have been reused.
             let _ = Report::Started(identity(child.id())).write(&mut socket);
-            let of_leader = LeaderChild {
+            let leader_child = LeaderChild {
                 terminal,
                 child,
                 socket,
@@ -96,7 +98,7 @@ fn lead_session(
                 stops: 0,
                 has_exited: false,
             };
-            of_leader.run(signals);
+            leader_child.run(signals);
         }
         Err(_) => {
             let _ = Report::NotStarted.write(&mut socket);

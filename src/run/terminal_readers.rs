@@ -78,12 +78,12 @@ mod tests {
     fn finds_a_grandchild_with_the_terminal_open_for_reading() {
         let pty = openpty(None, None).expect("a pty");
         for side in [&pty.master, &pty.slave] {
-            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("not handed down");
+            fcntl(side, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("close-on-exec is set");
         }
         let started = |script: &str, output: bool| {
             let mut command = Command::new("sh");
             command.args(["-c", script]).stdin(Stdio::piped());
-            let slave = pty.slave.try_clone().expect("its other side");
+            let slave = pty.slave.try_clone().expect("the slave");
             if output {
                 // Open for reading and writing, as a shell passes it on.
                 command.stderr(slave);

@@ -8,10 +8,9 @@
 //! skippable 0x184D2A5E   {"minutes":[…]}  + length + "gputopIX"           the index
 //! ```
 //!
-//! Decompressors skip skippable frames, so `zstdcat FILE | jq` sees the frames, events and maps only. The first line
-//! of a note is not compressed: a reader without an index learns from it what it needs. The index ends with its own
-//! length, so that it can be found from the end of the file. All numbers outside JSON are little-endian, like those
-//! of zstd.
+//! Decompressors skip skippable frames, so `zstdcat FILE | jq` sees the frames, events and maps only. A note
+//! starts with an uncompressed line for readers without an index. The index ends with its own length, so that it can
+//! be found from the end of the file. All numbers outside JSON are little-endian, as in zstd.
 
 use serde::{Deserialize, Serialize};
 

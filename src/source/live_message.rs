@@ -34,8 +34,8 @@ pub struct Reply {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
     /// Contents of the incident store, newest first. Sent again after each change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shelf: Option<Vec<OnShelf>>,
+    #[serde(rename = "shelf", skip_serializing_if = "Option::is_none")]
+    pub stored_incidents: Option<Vec<OnShelf>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incident: Option<Box<RemoteIncident>>,
 }
@@ -45,10 +45,10 @@ pub struct Reply {
 #[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct Answer<T> {
     pub process: ProcessKey,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub is: Option<T>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why_not: Option<Missing>,
+    #[serde(rename = "is", skip_serializing_if = "Option::is_none")]
+    pub value: Option<T>,
+    #[serde(default, rename = "why_not", skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Missing>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -63,24 +63,25 @@ pub struct NoMap {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcomes {
     pub signal: Signal,
-    pub of: Vec<Answer<()>>,
+    #[serde(rename = "of")]
+    pub outcomes: Vec<Answer<()>>,
 }
 
 impl<T> Answer<T> {
     fn new(process: ProcessKey, answer: Result<T, Missing>) -> Self {
-        let (is, why_not) = match answer {
+        let (value, missing) = match answer {
             Ok(value) => (Some(value), None),
             Err(why) => (None, Some(why)),
         };
         Self {
             process,
-            is,
-            why_not,
+            value,
+            missing,
         }
     }
 
     fn answer(self) -> Result<T, Missing> {
-        self.is.ok_or_else(|| self.why_not.unwrap_or_default())
+        self.value.ok_or_else(|| self.missing.unwrap_or_default())
     }
 }
 
@@ -150,8 +151,8 @@ impl Reply {
             Some(Update::Signalled(outcomes.signalled()))
         } else if let Some(probe) = self.probed {
             Some(Update::Probed(Arc::new(*probe)))
-        } else if let Some(kept) = self.incident {
-            Some(Update::RemoteIncident(Arc::new(*kept)))
+        } else if let Some(incident) = self.incident {
+            Some(Update::RemoteIncident(Arc::new(*incident)))
         } else {
             self.notice.map(Update::Notice)
         }
@@ -163,17 +164,19 @@ impl Outcomes {
         let outcomes = signalled.outcomes.into_iter();
         Self {
             signal: signalled.signal,
-            of: outcomes.map(|(key, went)| Answer::new(key, went)).collect(),
+            outcomes: outcomes
+                .map(|(key, outcome)| Answer::new(key, outcome))
+                .collect(),
         }
     }
 
     fn signalled(self) -> Signalled {
-        let of = self.of.into_iter();
+        let outcomes = self.outcomes.into_iter();
         Signalled {
             signal: self.signal,
             // `()` is written as null, which reads as a missing value: without a reason, the signal was sent.
-            outcomes: of
-                .map(|one| (one.process, one.why_not.map_or(Ok(()), Err)))
+            outcomes: outcomes
+                .map(|one| (one.process, one.missing.map_or(Ok(()), Err)))
                 .collect(),
         }
     }

@@ -66,8 +66,8 @@ pub enum Update {
     /// A recording jumped. Data from time `from` on must be discarded; the summaries describe that time, oldest
     /// first. Events follow as usual.
     Jump { from: Mono, summaries: Vec<Summary> },
-    /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if nothing older exists. Events
-    /// of that time follow.
+    /// The answer to [`Play::Past`]: summaries from `from` to `before`. `from` is 0 if nothing older exists.
+    /// Events of that time follow.
     Past {
         before: Mono,
         from: Mono,

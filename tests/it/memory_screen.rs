@@ -327,12 +327,15 @@ fn before_the_map_is_there_the_screen_says_so() {
 #[test]
 fn where_there_is_no_map_the_reason_stands_in_its_place() {
     let mut app = app(true, false);
-    let why = Missing::new(Reason::NotRead, "the recording holds no maps");
+    let why = Missing::new(Reason::NotRead, "the recording contains no maps");
     app.update(Update::NoMap((key(977), 0), why.clone()));
     assert!(text(&mut app, "M", 100, 30).contains("MAP  the map is being read"));
     app.update(Update::NoMap((key(418), 0), why.clone()));
     let screen = text(&mut app, "M", 100, 30);
-    assert!(screen.contains("the recording holds no maps"), "{screen}");
+    assert!(
+        screen.contains("the recording contains no maps"),
+        "{screen}"
+    );
     // One that was shown stays: a program that changes all the time cannot be read in every second.
     app.update(Update::Map(Arc::new(map(599))));
     app.update(Update::NoMap((key(418), 0), why));

@@ -69,8 +69,7 @@ fn without_gputop_it_is_shown_by_its_nvidia_smi_over_one_connection() {
         terminal.wait_text("train.py --api-key ***");
         assert!(!terminal.text().contains("hunter2secret"));
         terminal.send("M");
-        terminal
-            .wait_text("nvidia-smi alone tells of far; `gputop --push far` copies gputop there");
+        terminal.wait_text("far has only nvidia-smi; `gputop --push far` copies gputop there");
         terminal.send("\x1b");
         terminal.wait_text("COMMAND");
         terminal.send("!");
@@ -186,7 +185,7 @@ fn one_that_hangs_from_the_start_is_waited_for() {
     let (sshd, smi) = host();
     smi.hang(true);
     let terminal = dashboard(&sshd);
-    terminal.wait_text("nvidia-smi there has not answered");
+    terminal.wait_text("nvidia-smi has not answered");
     smi.hang(false);
     wait_sm(&terminal, "31");
     terminal.send("q");
@@ -208,7 +207,7 @@ fn one_that_fails_is_told_in_its_own_words() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
         said.ends_with(
-            "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
+            "nvidia-smi reports: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
         ),
         "{said}"
     );

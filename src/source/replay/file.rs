@@ -29,13 +29,13 @@ const MAX_INDEX_MEMORY: usize = 32 << 20;
 pub enum OpenError {
     #[error("cannot read the recording {name}: {source}")]
     Read { name: String, source: io::Error },
-    #[error("cannot play {0}: the file is empty")]
+    #[error("{0} is empty, so there is nothing to play")]
     Empty(String),
     #[error(
         "{name} is not a gputop recording: it starts with {begins}. Record one with `gputop record`"
     )]
     Foreign { name: String, begins: String },
-    #[error("cannot play {0}: it contains no readable frame")]
+    #[error("{0} contains no readable frame, so there is nothing to play")]
     NoFrames(String),
     #[error(
         "cannot play {name}: gputop {version} recorded it with \"{needs}\", which this version does not support. Install a newer gputop"
