@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::incidents::{Changes, Store, Uid};
 use crate::model::remote_incident::{OnShelf, RemoteIncident};
 use crate::source::live_message::Reply;
-use crate::source::remote::MAX_ON_SHELF;
+use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -26,7 +26,10 @@ pub fn serve() -> Option<IncidentRequests> {
     let (tell, told) = unbounded_channel();
     let thread = thread::Builder::new().name("incidents".into());
     thread.spawn(move || watch(&store, &orders, &tell)).ok()?;
-    Some(IncidentRequests { asked, told })
+    Some(IncidentRequests {
+        asked,
+        replies: told,
+    })
 }
 
 /// Until the other side is gone.
@@ -34,11 +37,11 @@ fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>
     let mut changes = Changes::default();
     loop {
         if changes.are_new(store) {
-            let shelf = Reply {
-                shelf: Some(shelf(store)),
+            let files = Reply {
+                stored_incidents: Some(files(store)),
                 ..Reply::default()
             };
-            if tell.send(shelf).is_err() {
+            if tell.send(files).is_err() {
                 return;
             }
         }
@@ -59,10 +62,10 @@ fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>
 }
 
 /// The newest first.
-fn shelf(store: &Store) -> Vec<OnShelf> {
-    let mut shelf = store.recent_files(OLD).unwrap_or_default();
-    shelf.truncate(MAX_ON_SHELF);
-    shelf
+fn files(store: &Store) -> Vec<OnShelf> {
+    let mut files = store.recent_files(OLD).unwrap_or_default();
+    files.truncate(MAX_LISTED_INCIDENTS);
+    files
 }
 
 fn kept(store: &Store, uid: String) -> RemoteIncident {

@@ -66,7 +66,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
             return Ok(why.code());
         }
     };
-    let code = finished.ended.code();
+    let code = finished.exit.code();
     report(|| explain(finished, rank.as_ref(), hook.as_ref(), shared));
     for trace in hook.iter().flat_map(Hook::traces) {
         say(&format!("gputop: allocation trace: {}\n", trace.display()));
@@ -93,7 +93,7 @@ fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, shared:
             };
             let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
             say_styled(&format!("\n{text}"));
-            let fault = run::while_wanted(|is_enough| kept(*record, shared, is_enough));
+            let fault = run::run_until_cancelled(|is_enough| kept(*record, shared, is_enough));
             if let Some(fault) = fault {
                 say(&format!("gputop: {fault}\n"));
             }

@@ -155,7 +155,7 @@ impl Sessions {
             }
             let (history, charts) = mpsc::unbounded_channel();
             let waiting = if has_many_hosts {
-                source.let_wait(MAX_WAITING_PER_HOST);
+                source.set_max_frames(MAX_WAITING_PER_HOST);
                 MAX_WAITING_PER_HOST
             } else {
                 watch::MAX_WAITING

@@ -376,7 +376,7 @@ fn wire_lines_stay_within_the_budget() {
             .any(|n| name.ends_with(n))
         {
             let watched = Watched::start(terminal.pid());
-            terminal.wait_text("a line is longer than 16 MiB");
+            terminal.wait_text("a received line is longer than 16 MiB");
             watched.assert_within(&name, sent.len());
         } else {
             assert_dashboard(&name, sent.len(), &terminal);

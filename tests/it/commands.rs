@@ -397,9 +397,8 @@ fn record_does_not_overwrite_foreign_files() {
         run(&fake, args.iter().chain(more))
     };
     fs::write(&file, "dear diary").unwrap();
-    let foreign = format!(
-        "{name} exists and is not a gputop recording, so it is left alone; choose another name"
-    );
+    let foreign =
+        format!("{name} already exists and is not a gputop recording. Choose another name");
     record(&[]).assert_refused(2, &foreign);
     record(&["--force"]).assert_refused(2, &foreign);
     assert_eq!(fs::read(&file).unwrap(), b"dear diary");
@@ -408,7 +407,7 @@ fn record_does_not_overwrite_foreign_files() {
     assert_eq!(record(&[]).code, Some(0));
     let before = fs::read(&file).unwrap();
     let again = format!(
-        "{name} exists and is a recording; choose another name, or replace it with --force"
+        "{name} already exists and is a recording. Choose another name, or use --force to replace it"
     );
     record(&[]).assert_refused(2, &again);
     assert_eq!(fs::read(&file).unwrap(), before);
@@ -435,26 +434,26 @@ fn replay_of_another_file_prints_one_sentence() {
         .map(|i| ((i * 7_919) >> 3) as u8 | 0x80)
         .collect();
     let files: [(&str, &[u8], &str); 5] = [
-        ("empty", b"", "is empty: nothing was recorded into it"),
+        ("empty", b"", "is empty, so there is nothing to play"),
         (
             "train.log",
             b"Traceback (most recent call last)",
-            "is not a gputop recording: it begins with \u{201c}Tracebac\u{201d}; `gputop record` makes one",
+            "is not a gputop recording: it starts with \u{201c}Tracebac\u{201d}. Record one with `gputop record`",
         ),
         (
             "other.zst",
             &zstd,
-            "is not a gputop recording: it begins with zstd data without gputop's header; `gputop record` makes one",
+            "is not a gputop recording: it starts with zstd data without a gputop header. Record one with `gputop record`",
         ),
         (
             "garbage",
             &garbage,
-            "is not a gputop recording: it begins with ",
+            "is not a gputop recording: it starts with ",
         ),
         (
             "header",
             b"\x50\x2a\x4d\x18\xff\xff\xff\xff",
-            "is not a gputop recording: it begins with a damaged header",
+            "is not a gputop recording: it starts with a damaged header",
         ),
     ];
     for (name, bytes, why) in files {
@@ -600,10 +599,10 @@ fn unknown_subcommand_gets_a_helpful_hint() {
     run(&fake, [name]).assert_refused(2, &hint);
     run(&fake, ["record", name]).assert_refused(2, &hint);
     for (word, sentence) in [
-        ("me@", "`me@` is no host: one is written [user@]host[:port]"),
+        ("me@", "`me@` is not a valid host: use [user@]host[:port]"),
         (
             "node7:ssh",
-            "`ssh` is no port: it is a number from 1 to 65535",
+            "`ssh` is not a valid port: use a number from 1 to 65535",
         ),
     ] {
         run(&fake, [word]).assert_refused(2, sentence);

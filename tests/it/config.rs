@@ -151,7 +151,7 @@ fn configuration_mistake_is_reported_with_its_line() {
         ),
         (
             "[hosts]\n\nall = [\"gpu1\", \"-oProxyCommand=x\"]",
-            "line 3: `-oProxyCommand=x` is no host: one is written [user@]host[:port]",
+            "line 3: `-oProxyCommand=x` is not a valid host: use [user@]host[:port]",
         ),
         (
             "[host]\n",

@@ -327,12 +327,15 @@ fn memory_screen_says_that_the_map_is_loading() {
 #[test]
 fn missing_map_shows_the_reason() {
     let mut app = app(true, false);
-    let why = Missing::new(Reason::NotRead, "the recording holds no maps");
+    let why = Missing::new(Reason::NotRead, "the recording contains no maps");
     app.update(Update::NoMap((key(977), 0), why.clone()));
     assert!(text(&mut app, "M", 100, 30).contains("MAP  reading"));
     app.update(Update::NoMap((key(418), 0), why.clone()));
     let screen = text(&mut app, "M", 100, 30);
-    assert!(screen.contains("the recording holds no maps"), "{screen}");
+    assert!(
+        screen.contains("the recording contains no maps"),
+        "{screen}"
+    );
     // One that was shown stays: a program that changes all the time cannot be read in every second.
     app.update(Update::Map(Arc::new(map(599))));
     app.update(Update::NoMap((key(418), 0), why));

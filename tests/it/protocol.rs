@@ -373,13 +373,13 @@ fn another_version_works_or_is_refused_in_one_sentence() {
         ("gputop-agent protocol=x", "?"),
     ] {
         let why = format!(
-            "gputop {there} there speaks another protocol than {here} here: one of them is old"
+            "gputop {there} on the remote host uses another protocol than {here} on this host. Update the older one"
         );
         assert_eq!(after(greeting), (false, why));
     }
     let needs = serde_json::json!({"hello": {"host": "x", "requires": ["telepathy"]}});
     let refused = heard(&packed(&[needs]));
-    let why = "it needs telepathy, which this version does not know";
+    let why = "the remote gputop requires telepathy, which this version does not support";
     assert_eq!(refused, (Vec::new(), why.to_owned()));
 }
 
@@ -459,7 +459,7 @@ fn store() -> Vec<Value> {
     };
     let lines = [
         reply(Reply {
-            shelf: Some(vec![list]),
+            stored_incidents: Some(vec![list]),
             ..Reply::default()
         }),
         reply(Reply {

@@ -381,6 +381,6 @@ mod by_command {
         wait_until("five frames", || frames() >= 8);
         recorder.0.kill().unwrap();
         assert_eq!(maps(&without), []);
-        replay(&without).wait_text("the recording holds no maps");
+        replay(&without).wait_text("the recording contains no maps");
     }
 }

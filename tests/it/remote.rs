@@ -198,27 +198,27 @@ fn non_agent_is_reported_with_its_last_output() {
         ),
         (
             "via:exit 3",
-            "nothing to record: the far side ended with exit code 3",
+            "nothing to record: the remote command exited with code 3",
         ),
-        ("via:exit 0", "nothing to record: the far side ended"),
+        ("via:exit 0", "nothing to record: the remote command exited"),
         (
             "via:echo 'Account \u{1b}[31mdisabled.'",
             "nothing to record: Account ^[[31mdisabled.",
         ),
         (
             "via:echo gputop-agent protocol=7 version=9.9",
-            "nothing to record: gputop 9.9 there speaks another protocol than 0.1.0 here: one of them is old",
+            "nothing to record: gputop 9.9 on the remote host uses another protocol than 0.1.0 on this host. Update the older one",
         ),
         (
             "via:echo gputop-agent protocol=1 version=0.1.0; echo this is no stream",
-            "nothing to record: what it sent is damaged: Unknown frame descriptor",
+            "nothing to record: the received data is damaged: Unknown frame descriptor",
         ),
     ] {
         fake_machine::run(&fake, ["record", via]).assert_refused(2, sentence);
     }
     fake_machine::run(&fake, ["record", "via:"]).assert_refused(
         2,
-        "`via:` wants a command behind it: `via:kubectl exec -i POD -- gputop agent`",
+        "`via:` requires a command, such as `via:kubectl exec -i POD -- gputop agent`",
     );
 }
 
@@ -384,7 +384,7 @@ fn invalid_hosts_file_is_reported_with_its_line() {
     };
     refused(
         "gpu1\ngpu2:x\n",
-        &format!("{name}:2: `x` is no port: it is a number from 1 to 65535"),
+        &format!("{name}:2: `x` is not a valid port: use a number from 1 to 65535"),
     );
     refused(
         "# none\n",

@@ -69,8 +69,7 @@ fn host_without_gputop_is_shown_through_nvidia_smi() {
         terminal.wait_text("train.py --api-key ***");
         assert!(!terminal.text().contains("hunter2secret"));
         terminal.send("M");
-        terminal
-            .wait_text("nvidia-smi alone tells of far; `gputop --push far` copies gputop there");
+        terminal.wait_text("far has only nvidia-smi; `gputop --push far` copies gputop there");
         terminal.send("\x1b");
         terminal.wait_text("COMMAND");
         terminal.send("!");
@@ -186,7 +185,7 @@ fn nvidia_smi_that_hangs_at_start_is_awaited() {
     let (sshd, smi) = host();
     smi.hang(true);
     let terminal = dashboard(&sshd);
-    terminal.wait_text("nvidia-smi there has not answered");
+    terminal.wait_text("nvidia-smi has not answered");
     smi.hang(false);
     wait_sm(&terminal, "31");
     terminal.send("q");
@@ -208,7 +207,7 @@ fn failing_nvidia_smi_is_quoted() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(
         said.ends_with(
-            "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
+            "nvidia-smi reports: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. ^[[31mMake sure.\n"
         ),
         "{said}"
     );

@@ -114,14 +114,14 @@ fn unrunnable_command_is_one_sentence() {
     let missing = path(&folder.path().join("missing"));
     let table = [
         ("frobnicate-gpus".to_owned(), 127, "command not found"),
-        (missing, 127, "there is no such file"),
+        (missing, 127, "no such file"),
         (
             path(&lost),
             127,
-            "the interpreter that its first line names is missing",
+            "the interpreter in its first line was not found",
         ),
-        (path(folder.path()), 126, "it is a directory"),
-        (path(&file), 126, "no permission to run it"),
+        (path(folder.path()), 126, "is a directory"),
+        (path(&file), 126, "permission denied"),
     ];
     for (command, code, why) in table {
         let said = format!("gputop: {command}: {why}");

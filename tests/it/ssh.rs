@@ -320,7 +320,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
     let expected = format!("far is Linux {there}, and that program is for Linux {elsewhere}");
     assert!(said.contains(&expected), "{said}");
     let said = refused("true", &fs::read("/bin/true").unwrap());
-    let expected = format!("that program is no gputop {}", env!("CARGO_PKG_VERSION"));
+    let expected = format!("that program is not gputop {}", env!("CARGO_PKG_VERSION"));
     assert!(said.contains(&expected), "{said}");
     let folder = sshd
         .at("home/.cache/gputop")

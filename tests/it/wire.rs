@@ -166,7 +166,7 @@ pub fn all_kinds() -> Vec<Update> {
 fn every_update_survives_the_wire() {
     let told = all_kinds();
     let (heard, why) = read_bytes(&written(told.clone()));
-    assert_eq!(why, "the far side ended");
+    assert_eq!(why, "the remote command exited");
     assert_eq!(heard.len(), told.len());
     assert_same(&heard, &told);
     // Of maps only the newest counts, so this one goes by itself.
@@ -385,7 +385,7 @@ fn endless_line_is_refused_without_memory() {
     assert!(bytes.len() < 1 << 20);
     let (heard, why) = read_bytes(&bytes);
     assert!(heard.is_empty());
-    assert_eq!(why, "a line is longer than 16 MiB");
+    assert_eq!(why, "a received line is longer than 16 MiB");
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn a_window_that_is_larger_than_agreed_is_refused() {
     .unwrap();
     let greeting = gputop::source::remote::protocol::greeting();
     let (_, why) = read_bytes(&[greeting.as_bytes(), &encoder.finish().unwrap()].concat());
-    assert!(why.starts_with("what it sent is damaged"), "{why}");
+    assert!(why.starts_with("the received data is damaged"), "{why}");
 }
 
 proptest! {
