@@ -22,7 +22,7 @@ enum HiddenPart {
     After(u8),
 }
 
-const SHORT: &[ShortFlag] = &[
+const SHORT_FLAGS: &[ShortFlag] = &[
     ShortFlag {
         programs: &["mysql", "mysqldump", "mysqladmin", "mariadb"],
         flag: "-p",
@@ -155,8 +155,8 @@ pub fn hidden_in_arguments(words: &[&[u8]]) -> Vec<Option<usize>> {
 #[derive(Default)]
 struct PrecedingWords<'a> {
     last: &'a [u8],
-    /// True for entries of [`SHORT`] whose program was named.
-    named: [bool; SHORT.len()],
+    /// True for entries of [`SHORT_FLAGS`] whose program was named.
+    named: [bool; SHORT_FLAGS.len()],
     /// `wandb` was named. Its keys look like commits.
     names_wandb: bool,
     /// A version control program was named.
@@ -186,7 +186,7 @@ impl<'a> PrecedingWords<'a> {
 
     fn pass(&mut self, word: &'a [u8]) {
         let program = base_name(word);
-        for (named, short) in self.named.iter_mut().zip(SHORT) {
+        for (named, short) in self.named.iter_mut().zip(SHORT_FLAGS) {
             *named |= short.programs.contains(&program);
         }
         self.names_wandb |= program == "wandb";
@@ -196,7 +196,11 @@ impl<'a> PrecedingWords<'a> {
     }
 
     fn after_short_flag(&self, word: &[u8]) -> Option<usize> {
-        let named = self.named.iter().zip(SHORT).filter(|(named, _)| **named);
+        let named = self
+            .named
+            .iter()
+            .zip(SHORT_FLAGS)
+            .filter(|(named, _)| **named);
         named
             .into_iter()
             .find_map(|(_, short)| short.hidden_from(self.last, word))

@@ -158,7 +158,7 @@ fn spike(case: &Case<'_>) -> Finding {
 fn attempted_peak_ratio(case: &Case<'_>) -> Option<f64> {
     let highest = case.measured.highest_peak.filter(|peak| peak.0 > 0)?;
     let oom = Oom::of(case);
-    let attempted = oom.al?.checked_add(oom.req?)?;
+    let attempted = oom.allocated?.checked_add(oom.requested?)?;
     Some(attempted as f64 / highest.0 as f64)
 }
 

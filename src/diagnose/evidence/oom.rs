@@ -94,23 +94,21 @@ pub(super) const EVIDENCE: &[Evidence] = &[
 
 /// The figures of a message. Each is missing if the message does not contain it.
 pub(super) struct Oom {
-    /// Requested.
-    pub(super) req: Option<u64>,
+    pub(super) requested: Option<u64>,
     /// Lower bound of an unknown request.
-    over: Option<u64>,
+    request_over: Option<u64>,
     /// Total memory of the GPU.
-    tot: Option<u64>,
+    total: Option<u64>,
     free: Option<u64>,
-    /// Allocated.
-    pub(super) al: Option<u64>,
-    /// Reserved but unallocated.
-    ru: Option<u64>,
+    pub(super) allocated: Option<u64>,
+    /// Reserved but not allocated.
+    cached: Option<u64>,
     /// Limit of this process.
-    lim: Option<u64>,
+    limit: Option<u64>,
     /// Used by this process.
     this: Option<u64>,
     /// Allocated in private pools.
-    pp: Option<u64>,
+    private: Option<u64>,
     /// Used by other processes that the message names.
     others: u64,
 }
@@ -118,45 +116,45 @@ pub(super) struct Oom {
 impl Oom {
     pub(super) fn of(case: &Case<'_>) -> Self {
         let get = |name: &str| case.found.get(name).and_then(serde_json::Value::as_u64);
-        let al = get("allocated_bytes");
+        let allocated = get("allocated_bytes");
         let others = case.found.get("other_processes").and_then(|o| o.as_array());
         let others = others.map_or(0, |all| {
             let bytes = all.iter().filter_map(|p| p["bytes"].as_u64());
             bytes.fold(0, u64::saturating_add)
         });
-        let req = get("requested_bytes");
+        let requested = get("requested_bytes");
         Self {
-            req,
-            over: case
+            requested,
+            request_over: case
                 .measured
                 .request_over
                 .map(|b| b.0)
-                .filter(|_| req.is_none()),
-            tot: get("total_bytes"),
+                .filter(|_| requested.is_none()),
+            total: get("total_bytes"),
             free: get("free_bytes"),
-            al,
-            ru: get("reserved_unallocated_bytes")
-                .or_else(|| Some(get("reserved_bytes")?.saturating_sub(al?))),
-            lim: get("allowed_bytes"),
+            allocated,
+            cached: get("reserved_unallocated_bytes")
+                .or_else(|| Some(get("reserved_bytes")?.saturating_sub(allocated?))),
+            limit: get("allowed_bytes"),
             this: get("process_bytes"),
-            pp: get("private_pool_bytes"),
+            private: get("private_pool_bytes"),
             others,
         }
     }
 
     fn reserved(&self) -> Option<u64> {
-        Some(self.al?.saturating_add(self.ru?))
+        Some(self.allocated?.saturating_add(self.cached?))
     }
 
     /// Returns memory that is used but not attributed to a process in the message.
     fn unattributed(&self) -> Option<u64> {
         let this = match self.this {
             // If the driver does not know, the message contains 0 bytes.
-            Some(this) => this.max(self.reserved().or(self.al).unwrap_or(0)),
-            None => self.reserved().or(self.al)?.saturating_add(CONTEXT),
+            Some(this) => this.max(self.reserved().or(self.allocated).unwrap_or(0)),
+            None => self.reserved().or(self.allocated)?.saturating_add(CONTEXT),
         };
         let known = self.free?.saturating_add(this).saturating_add(self.others);
-        Some(self.tot?.saturating_sub(known))
+        Some(self.total?.saturating_sub(known))
     }
 
     /// Returns memory used by other processes, named or not.
@@ -178,7 +176,7 @@ fn b(bytes: u64) -> Bytes {
 
 fn no_sizes(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let none = oom.req.is_none() && oom.al.is_none() && oom.tot.is_none();
+    let none = oom.requested.is_none() && oom.allocated.is_none() && oom.total.is_none();
     when(Some(none), || {
         Some("the message contains no memory figures".into())
     })
@@ -186,15 +184,15 @@ fn no_sizes(case: &Case<'_>) -> Finding {
 
 fn over_limit(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(Some(oom.lim.is_some()), || {
-        let lim = oom.lim?;
+    when(Some(oom.limit.is_some()), || {
+        let limit = oom.limit?;
         Some(match oom.free {
             Some(free) => format!(
                 "the limit for this process is {}, while {} was free on the GPU",
-                b(lim),
+                b(limit),
                 b(free)
             ),
-            None => format!("the limit for this process is {}", b(lim)),
+            None => format!("the limit for this process is {}", b(limit)),
         })
     })
 }
@@ -203,36 +201,36 @@ fn over_limit(case: &Case<'_>) -> Finding {
 fn free_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let suffices = oom
-        .req
+        .requested
         .zip(oom.free)
-        .map(|(req, free)| free >= req && free >= 100 * MIB);
+        .map(|(requested, free)| free >= requested && free >= 100 * MIB);
     when(suffices, || {
         Some(format!(
             "{} was free, enough for the {} requested",
             b(oom.free?),
-            b(oom.req?)
+            b(oom.requested?)
         ))
     })
 }
 
 /// Returns true if cached memory alone would suffice and is at least a quarter of the reserved memory.
 fn fragmented(oom: &Oom) -> Option<bool> {
-    let (req, ru) = (oom.req.or(oom.over)?, oom.ru?);
-    Some(ru >= req && ru.saturating_mul(4) >= oom.reserved()?)
+    let (requested, cached) = (oom.requested.or(oom.request_over)?, oom.cached?);
+    Some(cached >= requested && cached.saturating_mul(4) >= oom.reserved()?)
 }
 
 fn cache_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     match fragmented(&oom) {
         Some(true) => when(Some(true), || {
-            let (cached, requested) = (b(oom.ru?), oom.req.map(b));
+            let (cached, requested) = (b(oom.cached?), oom.requested.map(b));
             Some(match requested {
                 Some(requested) => {
                     format!("{cached} cached in fragments, {requested} requested")
                 }
                 None => format!(
                     "{cached} cached in fragments, more than {} requested",
-                    b(oom.over?)
+                    b(oom.request_over?)
                 ),
             })
         }),
@@ -242,15 +240,15 @@ fn cache_suffices(case: &Case<'_>) -> Finding {
 
 /// Free and cached memory together are smaller than the request, so fragmentation is not the cause.
 fn too_small_in_total(oom: &Oom) -> Finding {
-    let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
+    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
         return Finding::Silent;
     };
-    let sum = ru.saturating_add(oom.free.unwrap_or(0));
-    if oom.free.is_some() && sum < req {
+    let sum = cached.saturating_add(oom.free.unwrap_or(0));
+    if oom.free.is_some() && sum < requested {
         return Finding::Against(format!(
             "all free and cached memory, {}, is less than the {} requested",
             b(sum),
-            b(req)
+            b(requested)
         ));
     }
     Finding::Silent
@@ -258,14 +256,14 @@ fn too_small_in_total(oom: &Oom) -> Finding {
 
 fn cache_nearly_suffices(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let (Some(req), Some(ru)) = (oom.req, oom.ru) else {
+    let (Some(requested), Some(cached)) = (oom.requested, oom.cached) else {
         return Finding::Silent;
     };
-    if ru >= req / 2 && fragmented(&oom) == Some(false) {
+    if cached >= requested / 2 && fragmented(&oom) == Some(false) {
         return Finding::Hint(format!(
             "{} cached in fragments, {} requested",
-            b(ru),
-            b(req)
+            b(cached),
+            b(requested)
         ));
     }
     Finding::Silent
@@ -273,15 +271,15 @@ fn cache_nearly_suffices(case: &Case<'_>) -> Finding {
 
 fn free_and_cached_too_small(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let (Some(req), Some(free), Some(ru)) = (oom.req, oom.free, oom.ru) else {
+    let (Some(requested), Some(free), Some(cached)) = (oom.requested, oom.free, oom.cached) else {
         return Finding::Silent;
     };
-    if free.saturating_add(ru) < req {
+    if free.saturating_add(cached) < requested {
         Finding::For(format!(
             "{} free + {} cached < {} requested",
             b(free),
-            b(ru),
-            b(req)
+            b(cached),
+            b(requested)
         ))
     } else {
         Finding::Silent
@@ -290,22 +288,22 @@ fn free_and_cached_too_small(case: &Case<'_>) -> Finding {
 
 fn others_clause(oom: &Oom) -> Option<String> {
     let unattributed = oom.unattributed()?;
-    let tot = oom.tot?;
+    let total = oom.total?;
     Some(match (oom.others, unattributed) {
         (0, unattributed) => format!(
             "the message does not attribute {} of {} to any process",
             b(unattributed),
-            b(tot)
+            b(total)
         ),
         (others, unattributed) if unattributed < GIB => {
-            format!("other processes hold {} of {}", b(others), b(tot))
+            format!("other processes hold {} of {}", b(others), b(total))
         }
         (others, unattributed) => {
             format!(
                 "other processes hold {}, and {} of {} is unattributed",
                 b(others),
                 b(unattributed),
-                b(tot)
+                b(total)
             )
         }
     })
@@ -314,10 +312,10 @@ fn others_clause(oom: &Oom) -> Option<String> {
 /// Other processes use more than half of the GPU.
 fn others_hold_most(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let Some((by_others, tot)) = oom.used_by_others().zip(oom.tot) else {
+    let Some((by_others, total)) = oom.used_by_others().zip(oom.total) else {
         return Finding::Silent;
     };
-    if by_others > tot / 2 {
+    if by_others > total / 2 {
         return when(Some(true), || others_clause(&oom));
     }
     Finding::Silent
@@ -326,19 +324,19 @@ fn others_hold_most(case: &Case<'_>) -> Finding {
 /// The request would fit without the other processes.
 fn fits_without_others(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let (Some(by_others), Some(tot), Some(req), Some(free)) =
-        (oom.used_by_others(), oom.tot, oom.req, oom.free)
+    let (Some(by_others), Some(total), Some(requested), Some(free)) =
+        (oom.used_by_others(), oom.total, oom.requested, oom.free)
     else {
         return Finding::Silent;
     };
-    let short = req.saturating_sub(free.saturating_add(oom.ru.unwrap_or(0)));
-    if by_others >= short.max(1) && by_others > tot / 20 {
+    let short = requested.saturating_sub(free.saturating_add(oom.cached.unwrap_or(0)));
+    if by_others >= short.max(1) && by_others > total / 20 {
         return when(Some(true), || others_clause(&oom));
     }
     Finding::Against(format!(
         "other processes hold {} of {}",
         b(by_others),
-        b(tot)
+        b(total)
     ))
 }
 
@@ -363,8 +361,8 @@ fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let outside = || Some(oom.this?.saturating_sub(oom.reserved()?));
     let is_most = outside()
-        .zip(oom.tot)
-        .map(|(outside, tot)| outside > tot / 2);
+        .zip(oom.total)
+        .map(|(outside, total)| outside > total / 2);
     when(is_most, || {
         Some(format!(
             "{} of this process is outside PyTorch",
@@ -376,35 +374,46 @@ fn mostly_non_pytorch(case: &Case<'_>) -> Finding {
 fn private_pools(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
     let large = oom
-        .pp
-        .zip(oom.al)
-        .map(|(pp, al)| pp.saturating_mul(10) >= al && pp >= 64 * MIB);
+        .private
+        .zip(oom.allocated)
+        .map(|(private, allocated)| private.saturating_mul(10) >= allocated && private >= 64 * MIB);
     when(large, || {
-        Some(format!("{} is in private pools (CUDA graphs)", b(oom.pp?)))
+        Some(format!(
+            "{} is in private pools (CUDA graphs)",
+            b(oom.private?)
+        ))
     })
 }
 
 fn request_large(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let large = oom.req.zip(oom.tot).map(|(req, tot)| req > tot / 4);
+    let large = oom
+        .requested
+        .zip(oom.total)
+        .map(|(requested, total)| requested > total / 4);
     when(large, || {
         Some(format!(
             "{} was requested in one block, and a quarter of the GPU is {}",
-            b(oom.req?),
-            b(oom.tot? / 4)
+            b(oom.requested?),
+            b(oom.total? / 4)
         ))
     })
 }
 
 fn request_exceeds_gpu(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(oom.req.zip(oom.tot).map(|(req, tot)| req > tot), || {
-        Some(format!(
-            "{} was requested, but the GPU has only {}",
-            b(oom.req?),
-            b(oom.tot?)
-        ))
-    })
+    when(
+        oom.requested
+            .zip(oom.total)
+            .map(|(requested, total)| requested > total),
+        || {
+            Some(format!(
+                "{} was requested, but the GPU has only {}",
+                b(oom.requested?),
+                b(oom.total?)
+            ))
+        },
+    )
 }
 
 fn request_absurd(case: &Case<'_>) -> Finding {
@@ -412,24 +421,34 @@ fn request_absurd(case: &Case<'_>) -> Finding {
     if case.context.contains("more than 1EB memory") {
         return Finding::For("more than 1 EB was requested".into());
     }
-    when(oom.req.zip(oom.tot).map(|(req, tot)| req / 4 > tot), || {
-        Some(format!(
-            "{} was requested, more than four times the GPU's {}",
-            b(oom.req?),
-            b(oom.tot?)
-        ))
-    })
+    when(
+        oom.requested
+            .zip(oom.total)
+            .map(|(requested, total)| requested / 4 > total),
+        || {
+            Some(format!(
+                "{} was requested, more than four times the GPU's {}",
+                b(oom.requested?),
+                b(oom.total?)
+            ))
+        },
+    )
 }
 
 fn oversubscribed(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    when(oom.al.zip(oom.tot).map(|(al, tot)| al > tot), || {
-        Some(format!(
-            "{} is allocated on a GPU with {}",
-            b(oom.al?),
-            b(oom.tot?)
-        ))
-    })
+    when(
+        oom.allocated
+            .zip(oom.total)
+            .map(|(allocated, total)| allocated > total),
+        || {
+            Some(format!(
+                "{} is allocated on a GPU with {}",
+                b(oom.allocated?),
+                b(oom.total?)
+            ))
+        },
+    )
 }
 
 fn not_attributable(case: &Case<'_>) -> Finding {
@@ -457,11 +476,15 @@ fn mig_device(case: &Case<'_>) -> Finding {
 
 fn live_tensors_fill(case: &Case<'_>) -> Finding {
     let oom = Oom::of(case);
-    let Some((al, tot)) = oom.al.zip(oom.tot) else {
+    let Some((allocated, total)) = oom.allocated.zip(oom.total) else {
         return Finding::Silent;
     };
-    if al > tot / 100 * 85 {
-        Finding::For(format!("live tensors hold {} of {}", b(al), b(tot)))
+    if allocated > total / 100 * 85 {
+        Finding::For(format!(
+            "live tensors hold {} of {}",
+            b(allocated),
+            b(total)
+        ))
     } else {
         Finding::Silent
     }

@@ -11,7 +11,7 @@ use crate::model::incident::{Cause, DetectedBy, Fix, Incident, LogLocation, Quot
 use crate::model::text;
 
 /// Factor for the confidence of text that shows the error but not its details.
-const WEAK: f64 = 0.7;
+const WEAK_FACTOR: f64 = 0.7;
 
 /// Returns the incident of `item`. `beside` are the other cards in its crash.
 pub(super) fn incident(
@@ -46,7 +46,7 @@ pub(super) fn incident(
     let needs = needs(card, &case, &found);
     let log = &judge.logs[item.log];
     Incident {
-        confidence: card.confidence * if sighting.weak { WEAK } else { 1.0 },
+        confidence: card.confidence * if sighting.weak { WEAK_FACTOR } else { 1.0 },
         count: sighting.count,
         time: sighting.time.as_deref().and_then(standard_time),
         log: Some(LogLocation {

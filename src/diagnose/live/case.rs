@@ -221,9 +221,9 @@ impl Case {
     }
 
     pub fn has_xid(&self, number: u64, gpu: Option<&GpuUuid>) -> bool {
-        let is_it =
+        let is_match =
             |(_, at, xid): &(_, Option<GpuUuid>, Xid)| xid.number == number && at.as_ref() == gpu;
-        self.xids.iter().any(is_it)
+        self.xids.iter().any(is_match)
     }
 
     /// Returns the GPU of Xids without a process.
@@ -623,10 +623,10 @@ impl Member {
             return;
         };
         report.complete(incident);
-        let is_it = |replayed: &&Replayed| {
+        let is_match = |replayed: &&Replayed| {
             (replayed.ordinal, replayed.free_bytes) == (report.oom.device, report.oom.free_bytes)
         };
-        if let Some(replayed) = self.replayed.as_ref().filter(is_it) {
+        if let Some(replayed) = self.replayed.as_ref().filter(is_match) {
             add_predictions(incident, replayed);
         }
     }

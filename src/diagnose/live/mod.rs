@@ -170,10 +170,10 @@ impl Observer {
 
     /// Returns the case of an allocation that failed in a process shortly before `at`.
     fn case_of_oom(&self, process: ProcessKey, at: Mono) -> Option<usize> {
-        let is_it = |case: &Case| {
+        let is_match = |case: &Case| {
             case.has_oom_of(process) && at.since(case.last_of(process)) <= SAME_FAILURE_WINDOW
         };
-        self.cases.iter().rposition(is_it)
+        self.cases.iter().rposition(is_match)
     }
 
     /// Adds the blocks of a pool after a failed allocation.
@@ -251,13 +251,13 @@ impl Observer {
     /// Returns the open case of an event, or a new one.
     fn case_of(&mut self, event: &Event) -> usize {
         let group = self.group(event);
-        let is_its = |case: &Case| {
+        let is_match = |case: &Case| {
             let quiet = event.mono.since(case.last_at());
             case.group() == &group
                 && (quiet <= SAME_FAILURE_WINDOW
                     || (case.is_fatal_for_others(event) && quiet <= OTHER_RANKS_TIMEOUT))
         };
-        if let Some(index) = self.cases.iter().rposition(is_its) {
+        if let Some(index) = self.cases.iter().rposition(is_match) {
             return index;
         }
         if self.cases.len() >= MAX_CASES {
@@ -301,11 +301,11 @@ impl Observer {
     /// Returns the last case of the process, if its last observation is recent.
     fn case_with(&self, event: &Event) -> Option<usize> {
         let process = event.process?;
-        let is_its = |case: &Case| {
+        let is_match = |case: &Case| {
             case.processes().any(|key| key == process)
                 && event.mono.since(case.last_of(process)) <= EXIT_WINDOW
         };
-        self.cases.iter().rposition(is_its)
+        self.cases.iter().rposition(is_match)
     }
 
     fn group(&self, event: &Event) -> Group {

@@ -27,12 +27,12 @@ impl Observer {
             return None;
         }
         let gpu = event.gpu.as_ref()?;
-        let is_its = |case: &Case| {
+        let is_match = |case: &Case| {
             let is_recent = event.mono.since(case.last_at()) <= OWNER_TIMEOUT;
             let is_same_gpu = case.has_xid(xid.number, Some(gpu)) || self.is_on(case, gpu);
             is_recent && is_same_gpu && case.is_fault()
         };
-        self.cases.iter().rposition(is_its)
+        self.cases.iter().rposition(is_match)
     }
 
     /// Moves waiting Xids to the case at `index`. Returns the new index of the case, and whether there were any Xids.
@@ -41,14 +41,14 @@ impl Observer {
         if !case.is_fault() {
             return (index, false);
         }
-        let is_its = |unmatched: &Case| {
+        let is_match = |unmatched: &Case| {
             let gpu = unmatched.gpu();
             unmatched.waits_for_owner(self.now)
                 && gpu.is_some_and(|gpu| unmatched.shares_xid(case, gpu) || self.is_on(case, gpu))
         };
         let waiting = self.cases.iter().enumerate();
         let claimed: Vec<usize> = waiting
-            .filter(|(at, unmatched)| *at != index && is_its(unmatched))
+            .filter(|(at, unmatched)| *at != index && is_match(unmatched))
             .map(|(at, _)| at)
             .collect();
         let mut index = index;
