@@ -1,7 +1,7 @@
-//! Embeds the error cards: a card is added by adding its file, and no list names it a second time.
+//! Embeds the error cards. To add a card, add its file; there is no other list.
 //!
-//! Their TOML is embedded as JSON, with the literals that each signature needs: reading 90 cards of TOML and working the
-//! literals out would take longer than `gputop explain` may for a short log.
+//! The TOML of the cards is embedded as JSON, with the literals that each signature requires. Parsing 90 cards of TOML and
+//! deriving the literals at run time would make `gputop explain` too slow for a short log.
 
 #[path = "src/diagnose/expression.rs"]
 mod expression;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    tell_of_this_host();
+    set_cfg_local();
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let cards = root.join("assets/cards");
     println!("cargo::rerun-if-changed={}", cards.display());
@@ -35,8 +35,8 @@ fn main() -> io::Result<()> {
     fs::write(Path::new(&out).join("cards.rs"), list)
 }
 
-/// `cfg(local)`: whatever sees this host is built, which only Linux can.
-fn tell_of_this_host() {
+/// Sets `cfg(local)`, which builds the collectors for this host. They require Linux.
+fn set_cfg_local() {
     println!("cargo::rustc-check-cfg=cfg(local)");
     let is_linux = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux");
     if is_linux && env::var_os("CARGO_FEATURE_LOCAL").is_some() {
@@ -44,7 +44,7 @@ fn tell_of_this_host() {
     }
 }
 
-/// A card's TOML as JSON and its Markdown. What is no card stays as it is, for the tests to say so.
+/// Returns a card's TOML as JSON, and its Markdown. An invalid card is embedded unchanged, and a test reports it.
 fn parts(file: &str) -> (String, String) {
     let split = || {
         let rest = file.strip_prefix("+++")?;

@@ -1,6 +1,6 @@
-//! gputop: a `top` for NVIDIA GPUs that knows what the allocator knows.
+//! gputop: a `top` for NVIDIA GPUs that shows who uses GPU memory, and why it is full.
 //!
-//! One direction, one frame:
+//! Data flows in one direction, as frames and events. Requests flow back:
 //!
 //! ```text
 //! collect (NVML, /proc) ─► agent ─► Frame / Event ─► source (this host, a recording) ─► tui, record, once
@@ -8,13 +8,21 @@
 //!                            └────────── Request ◄──────────┘
 //! ```
 //!
-//! `model` is plain data and knows nobody; `allocator` is what follows from a pool of it, as pure functions. `collect` reads the host and never sees a screen; `tui` draws what came
-//! through a source and never sees NVML. `probe` allocates on a card for a moment, in a child that alone loads CUDA. `run` runs a command and explains its failure.
-//! `incidents` keeps on disk what went wrong, until somebody has read it. `user_files` opens this user's own files and
-//! directories. `open_files` shares out the limit on open files. `cli` puts them together. `tests/it/layers.rs` holds these directions.
+//! - `model`: plain data without dependencies on other modules.
+//! - `allocator`: pure functions that derive facts from a memory pool.
+//! - `collect`: reads the host, and does not depend on the screen.
+//! - `tui`: draws the data from a source, and does not depend on NVML.
+//! - `probe`: allocates GPU memory briefly, in a child process that is the only one to load CUDA.
+//! - `run`: runs a command and explains its failure.
+//! - `incidents`: stores incidents on disk.
+//! - `user_files`: opens files and directories of this user.
+//! - `open_files`: divides the limit on open files among their users.
+//! - `cli`: connects the modules.
 //!
-//! `cfg(local)` (build.rs) is on Linux with the feature `local`. Without it neither `collect`, `probe` nor `run` is there: a
-//! client for other hosts, recordings and logs, also on a Mac (`.ci/laptop`).
+//! `tests/it/layers.rs` checks the dependencies.
+//!
+//! `cfg(local)` is set by `build.rs` on Linux with the feature `local`. Without it `collect`, `probe` and `run` are not
+//! built: gputop is a client for remote hosts, recordings and logs, also on macOS (`.ci/laptop`).
 
 pub mod allocator;
 pub mod cli;

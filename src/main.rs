@@ -1,4 +1,4 @@
-//! Parse, install hooks, run, turn the outcome into an exit code.
+//! Parses the command line, installs the panic and report hooks, runs gputop, and returns the exit code.
 
 use std::process::ExitCode;
 
@@ -11,27 +11,27 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code.into(),
     };
-    // The report hook first: the terminal's hook wraps it, so the screen is back before anything is printed.
+    // The report hook is installed first. The terminal's hook wraps it, so the screen is restored before anything is printed.
     let hooks = HookBuilder::default().theme(Theme::new());
     let (panic_hook, report_hook) = hooks.into_hooks();
     if let Err(error) = report_hook.install() {
         cli::say(&format!("gputop: {error}\n"));
     }
-    // A panic may quote text from outside, so it is escaped as well.
+    // A panic message may quote untrusted text, so it is escaped as well.
     std::panic::set_hook(Box::new(move |panic| {
         cli::say(&format!("{}\n", panic_hook.panic_report(panic)));
     }));
     restore_on_panic();
     let code = cli::run(&cli).unwrap_or_else(|report| {
-        cli::say(&format!("gputop: {}\n", sentence(&report)));
+        cli::say(&format!("gputop: {}\n", one_line(&report)));
         2
     });
-    // Workers may hang in a driver call; leaving does not wait for them.
+    // Threads may hang in a driver call. Exiting here does not wait for them.
     std::process::exit(code.into())
 }
 
-/// The report and its causes in one line; a cause that is in the words before it already is not said twice.
-fn sentence(report: &color_eyre::Report) -> String {
+/// Returns the report and its causes on one line. Skips causes that the text before them contains already.
+fn one_line(report: &color_eyre::Report) -> String {
     let mut line = String::new();
     for cause in report.chain().map(ToString::to_string) {
         if line.is_empty() {

@@ -1,12 +1,12 @@
-//! The limit on open files (`ulimit -n`): raised for gputop, divided among what it keeps open, restored for its children.
+//! The limit on open files (`ulimit -n`): raised for gputop, divided among its long-lived files, restored for its children.
 //!
-//! Most systems grant 1,024 to a program that does not ask, for those that still use select(2), and far more to one that
-//! does. A watched process costs two files, its stat and its pidfd, and a third where its log is followed.
+//! Most systems have a soft limit of 1,024, because some programs still use select(2), and a much higher hard limit. A
+//! watched process needs two files, its stat file and its pidfd, and a third one if its log is followed.
 
 use std::process::Command;
 
 #[cfg(local)]
-pub use self::local::{KeptFile, Limit, limit, raise, room_for};
+pub use self::local::{Limit, LongLivedFile, limit, raise, room_for};
 
 /// Makes the child inherit the limit that gputop was started with.
 pub fn restore_in(command: &mut Command) -> &mut Command {
@@ -27,32 +27,32 @@ mod local {
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// Some ten for each of a few thousand processes.
-    const MAX_WANTED: u64 = 65_536;
+    /// About ten files for each of a few thousand processes.
+    const MAX_LIMIT: u64 = 65_536;
 
     /// The limit before it was raised.
     static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-    /// The soft limit.
+    /// The soft limit when gputop started, and now.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Limit {
         pub original: u64,
         pub now: u64,
     }
 
-    /// What a file is kept open for. Each may use the limit up to a share of it; the last quarter is left to the
-    /// terminal, the driver and files that are open for a moment.
+    /// The purpose of a long-lived file. Each purpose may use the limit up to a share of it. The last quarter is reserved
+    /// for the terminal, the driver and short-lived files.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum KeptFile {
-        /// Saves opening it for each reading.
+    pub enum LongLivedFile {
+        /// Avoids opening the file for each reading.
         Stat,
-        /// Without it the exit of a process is noticed later.
+        /// Without a pidfd the exit of a process is detected later.
         Pidfd,
-        /// Without it a log is not followed.
+        /// Without the file the log is not followed.
         Log,
     }
 
-    impl KeptFile {
+    impl LongLivedFile {
         fn share_of(self, limit: u64) -> u64 {
             match self {
                 Self::Stat => limit / 4,
@@ -67,7 +67,7 @@ mod local {
         let original = *ORIGINAL.get_or_init(|| getrlimit(Resource::Nofile));
         let wanted = original
             .maximum
-            .map_or(MAX_WANTED, |hard| hard.min(MAX_WANTED));
+            .map_or(MAX_LIMIT, |hard| hard.min(MAX_LIMIT));
         if original.current.is_none_or(|current| current >= wanted) {
             return;
         }
@@ -76,7 +76,7 @@ mod local {
             maximum: original.maximum,
         };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::warn!(%error, "the limit on open files cannot be raised");
+            tracing::warn!(%error, "cannot raise the limit on open files");
         }
     }
 
@@ -90,19 +90,16 @@ mod local {
         }
     }
 
-    /// Whether a file that was just opened may be kept open. The kernel gives the lowest free number, so the number says
-    /// how many files are open.
-    ///
-    /// # Errors
-    /// When it may not.
-    pub fn room_for(kept: KeptFile, file: impl AsFd) -> io::Result<()> {
+    /// Fails if a file that was just opened exceeds the share of its purpose. The kernel assigns the lowest free
+    /// descriptor, so its number shows how many files are open.
+    pub fn room_for(purpose: LongLivedFile, file: impl AsFd) -> io::Result<()> {
         let number = u64::from(file.as_fd().as_raw_fd().unsigned_abs());
         let limit = limit().now;
-        if number < kept.share_of(limit) {
+        if number < purpose.share_of(limit) {
             return Ok(());
         }
         Err(io::Error::other(format!(
-            "the limit on open files ({limit}) leaves no room for it. Raise it with `ulimit -n`"
+            "the limit on open files ({limit}) is nearly reached. Raise it with `ulimit -n`"
         )))
     }
 
@@ -110,7 +107,7 @@ mod local {
         let Some(&original) = ORIGINAL.get() else {
             return;
         };
-        // SAFETY: between fork and exec the closure makes one system call; it neither allocates nor locks.
+        // SAFETY: between fork and exec the closure makes one system call. It does not allocate or lock.
         unsafe {
             command.pre_exec(move || Ok(setrlimit(Resource::Nofile, original)?));
         }

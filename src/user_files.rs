@@ -1,7 +1,7 @@
 //! Directories and files of the user that gputop runs as.
 //!
-//! [`directory`] decides which of the user's directories may be used. The rest opens files in them: no symbolic links,
-//! no files of other users, mode 0600, and a replaced file is either the old or the new one after a crash.
+//! [`directory`] decides which of the user's directories may be used. The other functions open files in them. They refuse
+//! symbolic links and files of other users, create files with mode 0600, and replace files atomically.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,18 +22,18 @@ pub enum Base {
     Config,
     State,
     Cache,
-    /// `$XDG_RUNTIME_DIR`, or the state directory where there is none. The Python hook follows the same rule.
+    /// `$XDG_RUNTIME_DIR`, or the state directory if it is not set. The Python hook follows the same rule.
     Runtime,
 }
 
-/// Why a directory of the user's environment is not used.
+/// The reason that a directory from the user's environment is not used.
 #[derive(Debug, Error)]
 pub enum DirectoryError {
-    #[error("this user has no home directory; set HOME")]
+    #[error("this user has no home directory. Set HOME")]
     NoHome,
     #[error(
-        "{} belongs to another user ({owner}), but gputop runs as root; run it with \"sudo -H\", or point HOME and the XDG variables \
-         at directories of root", visible(path.as_os_str().as_encoded_bytes(), MAX_SHOWN_PATH)
+        "{} belongs to another user ({owner}), but gputop runs as root. Run it with \"sudo -H\", or set HOME and the XDG variables \
+         to directories of root", visible(path.as_os_str().as_encoded_bytes(), MAX_SHOWN_PATH)
     )]
     OtherUser { path: PathBuf, owner: u32 },
 }
@@ -69,7 +69,7 @@ pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
     if !geteuid().is_root() {
         return Ok(());
     }
-    // In a user namespace "/" belongs to a user that is not mapped, and still to nobody who is less than root.
+    // In a user namespace the owner of "/" may not be mapped to root. It is still the system's.
     let system = fs::metadata("/").map_or(0, |root| root.uid());
     for ancestor in path.ancestors() {
         let owners = [ancestor.symlink_metadata(), ancestor.metadata()];
@@ -88,8 +88,8 @@ pub fn refuse_other_users(path: &Path) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Makes the directory, for this user only. Fails if another user but root owns it or the directory above it, because
-/// the owner can put anything there.
+/// Creates a directory for this user only. Fails if a user other than root or this user owns it or the directory above
+/// it, because that user could place files there.
 pub fn own_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -107,8 +107,7 @@ pub fn own_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// # Errors
-/// `NotFound`; `NotADirectory` where it is a link or a file; `PermissionDenied` where it is another user's.
+/// Fails with `NotFound`, `NotADirectory` for a link or a file, or `PermissionDenied` for a directory of another user.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
     let found = folder.symlink_metadata()?;
     if !found.is_dir() {
@@ -121,13 +120,10 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn foreign() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        "it belongs to another user",
-    )
+    io::Error::new(io::ErrorKind::PermissionDenied, "owned by another user")
 }
 
-/// Reads a whole file of this user's. Fails if it is larger than `max_bytes`.
+/// Reads a whole file of this user. Fails if it is larger than `max_bytes`.
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let (file, _) = open(path, OpenOptions::new().read(true))?;
     let mut bytes = Vec::new();
@@ -135,13 +131,13 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > max_bytes {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("it is larger than {} MiB", max_bytes >> 20),
+            format!("larger than {} MiB", max_bytes >> 20),
         ));
     }
     Ok(bytes)
 }
 
-/// Opens a file of this user's to append to it, with mode 0600. Empties it first if it is larger than `max_bytes`.
+/// Opens a file of this user for appending, with mode 0600. Empties it first if it is larger than `max_bytes`.
 pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
     own_folder(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let mut options = OpenOptions::new();
@@ -155,19 +151,19 @@ pub fn append(path: &Path, max_bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file of this user's. Never follows a symbolic link, never waits for the other end of a pipe.
+/// Opens a regular file of this user. Never follows a symbolic link, and never waits for the other end of a pipe.
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> {
     let file = match options
         .custom_flags(O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         .open(path)
     {
         // O_NOFOLLOW reports a symbolic link as ELOOP.
-        Err(error) if error.raw_os_error() == Some(ELOOP) => return Err(no_file()),
+        Err(error) if error.raw_os_error() == Some(ELOOP) => return Err(not_regular()),
         other => other?,
     };
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(no_file());
+        return Err(not_regular());
     }
     if found.uid() != geteuid().as_raw() {
         return Err(foreign());
@@ -175,14 +171,12 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Metadata)> 
     Ok((file, found))
 }
 
-fn no_file() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file")
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Puts a file in place of what is at `path`, through one beside it: after a crash the old or the new one is there.
-///
-/// # Errors
-/// Those of the file system; nothing is left behind then.
+/// Replaces the file at `path` atomically, by writing a temporary file and renaming it. After a crash either the old or
+/// the new file exists. On failure the temporary file is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.{PART}", std::process::id()));
     let written = write_new(&beside, bytes).and_then(|()| fs::rename(&beside, path));
@@ -190,18 +184,18 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&beside);
     }
     written?;
-    // The name as well: without this a crash may lose the rename, which is no reason to fail after it.
+    // Without this a crash may lose the rename. The file is complete either way, so an error is ignored.
     if let Some(folder) = path.parent() {
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
     }
     Ok(())
 }
 
-/// The ending of a file that is being written.
+/// The extension of a file that is being written.
 pub const PART: &str = "part";
 
-/// Beyond the limit on a file's size (ulimit -f) the kernel sends a signal beside the error, and it kills. For the rest
-/// of this thread the error is all there is.
+/// Blocks SIGXFSZ for the rest of this thread. A write beyond the limit on file sizes (`ulimit -f`) then fails with an
+/// error; without this the signal would kill the process.
 pub fn survive_file_limits() {
     let mut too_large = SigSet::empty();
     too_large.add(Signal::SIGXFSZ);
@@ -210,7 +204,7 @@ pub fn survive_file_limits() {
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     survive_file_limits();
-    // Left there by a process of our number that was killed.
+    // A killed process with our PID may have left the file.
     let _ = fs::remove_file(path);
     let mut options = OpenOptions::new();
     options
@@ -255,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn appending_follows_no_link_and_waits_for_no_pipe() {
+    fn append_refuses_links_and_pipes() {
         let state = tempfile::tempdir().expect("a directory");
         let path = state.path().join("gputop.log");
         let victim = state.path().join("victim");
@@ -280,7 +274,7 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        // The directory itself is root's, the one above it is not.
+        // Root owns the directory, but not the one above it.
         fs::create_dir_all(&path).expect("made");
         chown(home.path(), Some(NOBODY), None).expect("given away");
         let why = refuse_other_users(&path).expect_err("refused").to_string();

@@ -1,32 +1,38 @@
-"""What gputop learns inside a Python process, and from outside could not.
+"""gputop's hook: reports events inside a Python process that cannot be observed from outside.
 
-It only listens: it imports no framework and starts none, changes nothing that a program reads, and whatever goes
-wrong in here stays in here. What there is to tell is written as a line of JSON to a file of this process in the
-spool, which is made when there is a first line:
+The hook is passive. It does not import or initialise frameworks and does not change anything that the program reads, and
+its errors do not reach the program. It writes reports as lines of JSON to a file of this process in the spool directory.
+The file is created for the first report:
 
-    process     who writes; the first line of every file
-    oom         PyTorch's allocator ran out of memory: what it held at that instant, and where the program was
-    exception   one that nobody caught, with its traceback as Python prints it
-    trace       the allocation trace of the last `oom` lies ready
+    process     facts about this process; the first line of every file
+    oom         PyTorch's allocator ran out of memory: its state at that instant, and the position in the program
+    exception   an uncaught exception, with its traceback as Python prints it
+    trace       the allocation trace of the last `oom` has been written
 
-and, on a page of its own that is written over each second:
+A separate file of one page is overwritten once a second:
 
-    statistics  what the allocators of the program's frameworks hold
+    statistics  the state of the allocators of the program's frameworks
 
-How it hears of them:
+Sources of the reports:
 
-    the end of `import torch.cuda`  a finder that finds nothing looks, at the imports that come after, which modules
-                                    are there by now; PyTorch then calls us when the program initialises CUDA
-    out of memory                   PyTorch's own observer, called after the cache was flushed and before it raises
-    optimizer steps                 PyTorch's own hooks, counted and told with the events only
-    exceptions                      sys.excepthook, threading.excepthook, what a multiprocessing child prints when it
-                                    ends, the end of a notebook's cell
+    after `import torch.cuda`   a finder that finds no modules; at each later import it checks which awaited modules
+                                are loaded. PyTorch then calls the hook when the program initialises CUDA
+    out of memory               PyTorch's observer, called after the cache was flushed and before the exception is raised
+    optimizer steps             PyTorch's hooks; steps are counted, and reported with other events
+    exceptions                  sys.excepthook, threading.excepthook, traceback.print_exc in multiprocessing children,
+                                the end of a notebook cell
 
-Environment: GPUTOP_HOOK=0 turns it off; GPUTOP_HOOK_PTRACER=0 lets no other process of this user read or trace this one
-where Yama's ptrace_scope is 1, GPUTOP_HOOK_PTRACER=PID only that process and its descendants;
-GPUTOP_HOOK_SPOOL and GPUTOP_HOOK_RUN are where and for whom `gputop run` wants it written; GPUTOP_HOOK_TRACE is the
-directory for allocation traces. Of JAX, TensorFlow and CuPy, whose memory nobody reads from outside, statistics are
-written each second; with GPUTOP_HOOK_STATISTICS=1 PyTorch's as well, with GPUTOP_HOOK_STATISTICS=0 none.
+Environment variables:
+
+    GPUTOP_HOOK=0               disables the hook
+    GPUTOP_HOOK_PTRACER=0       does not permit other processes of this user to read or trace this one; only relevant
+                                if Yama's ptrace_scope is 1
+    GPUTOP_HOOK_PTRACER=PID     permits only that process and its descendants
+    GPUTOP_HOOK_SPOOL           spool directory, set by `gputop run`
+    GPUTOP_HOOK_RUN             id of the run, set by `gputop run`
+    GPUTOP_HOOK_TRACE           directory for allocation traces
+    GPUTOP_HOOK_STATISTICS=1    writes statistics of PyTorch as well as of JAX, TensorFlow and CuPy
+    GPUTOP_HOOK_STATISTICS=0    writes no statistics
 """
 
 import os
@@ -35,35 +41,35 @@ import time
 
 VERSION = 1
 
-# What one process writes at most; an exception, which is what ended it, still finds room.
-_MOST_BYTES = 192 << 10
-_MOST_BYTES_AT_THE_END = 256 << 10
-# One line at most, and the longest texts in it.
-_MOST_LINE = 48 << 10
-_MOST_TRACEBACK = 24 << 10
-_MOST_MESSAGE = 4 << 10
-_MOST_PATH = 500
-# Files in the spool from which on no more are made.
-_MOST_FILES = 512
-# Lines of one program's code that are told of a stack, and how far up they are looked for.
-_MOST_FRAMES = 8
-_FARTHEST_FRAME = 400
-# A program that lives on running out of memory is looked into this often, and for this long in all.
-_MOST_LOOKS = 64
-_MOST_LOOKING = 5.0
-# Longest walk over one snapshot, in seconds, and the most live blocks that one is taken of.
-_LONGEST_WALK = 1.0
-_MOST_BLOCKS = 1000000
-# Allocation traces: events kept, bytes written of one, how many of one process.
-_MOST_TRACED = 100000
-_MOST_TRACE_BYTES = 64 << 20
-_MOST_TRACES = 4
+# Maximum size of the file of a process. The higher limit is for exceptions, so that the last one is always written.
+_MAX_BYTES = 192 << 10
+_MAX_BYTES_WITH_EXCEPTION = 256 << 10
+# Maximum length of a line, and of the texts in it.
+_MAX_LINE = 48 << 10
+_MAX_TRACEBACK = 24 << 10
+_MAX_MESSAGE = 4 << 10
+_MAX_PATH = 500
+# Maximum number of files in the spool directory.
+_MAX_FILES = 512
+# Maximum number of reported stack frames, and of frames that are searched for them.
+_MAX_FRAMES = 8
+_MAX_SEARCHED_FRAMES = 400
+# Maximum number of snapshots for a program that survives OOMs, and their total time in seconds.
+_MAX_SNAPSHOTS = 64
+_MAX_SNAPSHOT_TIME = 5.0
+# Maximum time for reading one snapshot in seconds, and maximum number of live blocks in it.
+_MAX_WALK_TIME = 1.0
+_MAX_BLOCKS = 1000000
+# Allocation traces: maximum number of events, size of a file in bytes, and number of files of a process.
+_MAX_TRACE_EVENTS = 100000
+_MAX_TRACE_BYTES = 64 << 20
+_MAX_TRACES = 4
 
 _LIBRARIES = ("site-packages", "dist-packages", "/lib/python", "<frozen", "<string>", "importlib", os.sep + "torch" + os.sep)
 
 
 def _quietly(work, *args):
-    """Does it; what goes wrong is nobody's trouble."""
+    """Calls a function, and returns None if it raises an exception."""
     try:
         return work(*args)
     except Exception:
@@ -74,11 +80,11 @@ def _milliseconds():
     return int(time.time() * 1000)
 
 
-# -- Where it is written ---------------------------------------------------------------------------------------------
+# -- Spool -----------------------------------------------------------------------------------------------------------
 
 
 class _Spool:
-    """The file of this process, from its first line on."""
+    """The file of this process, which is created for the first line."""
 
     def __init__(self):
         self.pid = os.getpid()
@@ -86,9 +92,9 @@ class _Spool:
         self.written = 0
         self.is_closed = False
 
-    def write(self, what, data, most=_MOST_BYTES):
+    def write(self, what, data, limit=_MAX_BYTES):
         if os.getpid() != self.pid:
-            # Forked in a way that told nobody.
+            # Forked without calling Python's fork hooks.
             _after_fork()
         if self.is_closed:
             return
@@ -98,58 +104,58 @@ class _Spool:
             line["steps"] = steps
         if self.fd is None:
             self._open()
-        self._put(line, most)
+        self._put(line, limit)
 
-    def _put(self, line, most):
+    def _put(self, line, limit):
         import json
 
         data = json.dumps(line, default=str).encode("ascii", "replace") + b"\n"
-        if len(data) > _MOST_LINE or self.written + len(data) > most:
+        if len(data) > _MAX_LINE or self.written + len(data) > limit:
             return
         self.written += len(data)
         os.write(self.fd, data)
 
     def _open(self):
-        # Whatever comes of it, it is tried once.
+        # Opening is tried only once, even if it fails.
         self.is_closed = True
         folder = _folder(_spool_path())
         try:
-            if sum(1 for _ in os.scandir(folder)) >= _MOST_FILES:
+            if sum(1 for _ in os.scandir(folder)) >= _MAX_FILES:
                 return
             self.fd = _create(folder, _name() + "%s.jsonl")
         finally:
             os.close(folder)
         self.is_closed = False
-        self._put(_process(), _MOST_BYTES)
+        self._put(_process(), _MAX_BYTES)
 
     def forget(self):
-        """In a forked child: the file is the parent's."""
+        """Closes the file in a forked child, because it belongs to the parent."""
         if self.fd is not None:
             _quietly(os.close, self.fd)
         self.__init__()
 
 
 def _folder(path):
-    """The open directory: ours, private, and no link to another. It is made if it is not there."""
+    """Opens a directory, and creates it if it is missing. Refuses links and directories that others own or can write."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     _quietly(os.mkdir, path, 0o700)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         os.close(fd)
-        raise OSError("the spool is somebody else's")
+        raise OSError("the spool directory belongs to another user, or others can write to it")
     return fd
 
 
 def _create(folder, name):
-    """A new file for writing; a program that another replaced in the same process has had its own."""
+    """Creates a new file. The name may exist if this process has replaced its program by exec."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    for again in ("", "-1", "-2", "-3"):
+    for suffix in ("", "-1", "-2", "-3"):
         try:
-            return os.open(name % again, flags, 0o600, dir_fd=folder)
+            return os.open(name % suffix, flags, 0o600, dir_fd=folder)
         except FileExistsError:
             pass
-    raise OSError("no name is free")
+    raise OSError("all file names for this process are in use")
 
 
 def _spool_path():
@@ -175,9 +181,9 @@ def _is_of_other_user(path):
         return False
     trusted = (0, os.stat(os.sep).st_uid)
     while True:
-        for look in (os.lstat, os.stat):
+        for stat in (os.lstat, os.stat):
             try:
-                if look(path).st_uid not in trusted:
+                if stat(path).st_uid not in trusted:
                     return True
             except OSError:
                 pass
@@ -187,7 +193,7 @@ def _is_of_other_user(path):
 
 
 def _name():
-    """`RUN.PID.START`, the run being who asked for it: 0 where nobody did."""
+    """Returns `RUN.PID.START`. The run is 0 if it was not set by `gputop run`."""
     run = os.environ.get("GPUTOP_HOOK_RUN", "")
     if not (run and len(run) <= 40 and run.replace("-", "").isalnum()):
         run = "0"
@@ -195,9 +201,9 @@ def _name():
 
 
 def _started():
-    """When this process began, in the kernel's ticks: with the PID what tells it from all others."""
+    """Returns the start time of this process in kernel ticks. Together with the PID it identifies the process."""
     with open("/proc/self/stat", "rb") as file:
-        # The name may hold anything, so count from its closing bracket.
+        # The program name may contain spaces and brackets, so count from its closing bracket.
         return int(file.read().rsplit(b")", 1)[1].split()[19])
 
 
@@ -219,14 +225,14 @@ def _process():
 _spool = _Spool()
 
 
-# -- Which modules are there -----------------------------------------------------------------------------------------
+# -- Loaded modules --------------------------------------------------------------------------------------------------
 
 
 class _Finder:
-    """First among the finders, and finds nothing: it looks which of the awaited modules are there by now.
+    """The first finder in sys.meta_path. It finds no modules, but checks which awaited modules are loaded.
 
-    That costs each import of a new module one look into a small table, and puts no frame of ours into anybody's
-    traceback. PyTorch imports a hundred modules after those that are awaited here.
+    This costs one lookup in a small table for each import of a new module, and adds no frame to tracebacks. PyTorch imports
+    a hundred modules after the awaited ones.
     """
 
     def __init__(self):
@@ -235,12 +241,12 @@ class _Finder:
     def find_spec(self, name, path=None, target=None):
         if self.awaited:
             try:
-                self.look()
+                self.check()
             except Exception:
                 pass
         return None
 
-    def look(self):
+    def check(self):
         for name in tuple(self.awaited):
             module = sys.modules.get(name)
             if module is None:
@@ -248,9 +254,9 @@ class _Finder:
             spec = getattr(module, "__spec__", None)
             if getattr(spec, "_initializing", False):
                 continue
-            then = self.awaited.pop(name, None)
-            if then is not None:
-                _quietly(then, module)
+            callback = self.awaited.pop(name, None)
+            if callback is not None:
+                _quietly(callback, module)
 
 
 _finder = _Finder()
@@ -258,23 +264,23 @@ _finder = _Finder()
 
 # -- PyTorch ---------------------------------------------------------------------------------------------------------
 
-_begun = 0
-_done = 0
+_steps_begun = 0
+_steps_done = 0
 _counts_steps = False
-_looks = 0
-_looked_for = 0.0
+_snapshots = 0
+_snapshot_time = 0.0
 _has_observer = False
 
 
 def _when_torch_cuda(cuda):
-    # Called by PyTorch once the program initialises CUDA, at once where it has.
-    cuda._lazy_call(_when_cuda_is_up)
+    # PyTorch calls the function when the program initialises CUDA, or immediately if CUDA is initialised.
+    cuda._lazy_call(_when_cuda_is_initialised)
     _watch_notebook()
     if os.environ.get("GPUTOP_HOOK_STATISTICS") == "1":
         _watch_statistics(cuda)
 
 
-def _when_cuda_is_up():
+def _when_cuda_is_initialised():
     _quietly(_observe)
 
 
@@ -282,7 +288,7 @@ def _observe():
     global _has_observer
     torch = sys.modules["torch"]
     if not _has_observer:
-        # Other allocators than the native one refuse; there is nothing to be observed then.
+        # Raises an exception for allocators other than the native one, which cannot be observed.
         torch._C._cuda_attach_out_of_memory_observer(_on_oom)
         _has_observer = True
     if os.environ.get("GPUTOP_HOOK_TRACE"):
@@ -297,28 +303,28 @@ def _when_optimizer(optimizer):
 
 
 def _step_begins(*_):
-    global _begun
-    _begun += 1
+    global _steps_begun
+    _steps_begun += 1
 
 
 def _step_ends(*_):
-    global _done
-    _done += 1
+    global _steps_done
+    _steps_done += 1
 
 
 def _steps():
-    """Optimizer steps begun and done; None where they cannot be counted."""
+    """Returns the number of optimizer steps begun and done, or None if they cannot be counted."""
     if not _counts_steps:
         return None
     frame = sys.modules.get("torch._dynamo.eval_frame")
     if frame is not None:
-        # From the first `torch.compile` on PyTorch takes the hooks off its optimizers.
+        # At the first `torch.compile` PyTorch removes the hooks from its optimizers.
         try:
             if frame.TorchPatcher.patch.cache_info().currsize:
                 return None
         except AttributeError:
             return None
-    return {"begun": _begun, "done": _done}
+    return {"begun": _steps_begun, "done": _steps_done}
 
 
 def _on_oom(device, requested, limit, free):
@@ -329,14 +335,14 @@ def _on_oom(device, requested, limit, free):
 
 
 def _note_oom(device, requested, limit, free):
-    global _looks, _looked_for
+    global _snapshots, _snapshot_time
     found = {"device": device, "requested_bytes": requested, "limit_bytes": limit, "free_bytes": free}
     found["thread"] = _thread_name()
     found["frames"] = _frames(sys._getframe(2))
     cuda = sys.modules["torch"].cuda
     began = time.monotonic()
-    if _looks < _MOST_LOOKS and _looked_for < _MOST_LOOKING:
-        _looks += 1
+    if _snapshots < _MAX_SNAPSHOTS and _snapshot_time < _MAX_SNAPSHOT_TIME:
+        _snapshots += 1
         try:
             found.update(_statistics(cuda.memory_stats(device)))
             found.update(_pools(cuda, device, requested))
@@ -345,7 +351,7 @@ def _note_oom(device, requested, limit, free):
     else:
         found["snapshot"] = "skipped"
     took = time.monotonic() - began
-    _looked_for += took
+    _snapshot_time += took
     found["took_ms"] = round(took * 1000, 1)
     _spool.write("oom", found)
     if os.environ.get("GPUTOP_HOOK_TRACE"):
@@ -354,14 +360,14 @@ def _note_oom(device, requested, limit, free):
 
 
 def _statistics(stats):
-    """The allocator's figures by their standard names."""
+    """Returns the allocator's figures with their standard names."""
     found = {}
     for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes", "requested_bytes"):
         current = stats.get(name + ".all.current")
         if current is not None:
-            # The request that failed has that name already.
-            told = "requested_in_all_bytes" if name == "requested_bytes" else name
-            found[told] = {"current": current, "peak": stats.get(name + ".all.peak", current)}
+            # `requested_bytes` is the size of the failed request.
+            key = "requested_in_all_bytes" if name == "requested_bytes" else name
+            found[key] = {"current": current, "peak": stats.get(name + ".all.peak", current)}
     segments = stats.get("segment.all.current", 0)
     found["segments"] = {"current": segments, "peak": stats.get("segment.all.peak", segments)}
     for name in ("num_ooms", "num_alloc_retries"):
@@ -372,16 +378,16 @@ def _statistics(stats):
 
 
 def _pools(cuda, device, requested):
-    """What each pool of the device holds, and the largest free block that the request could have had."""
-    if cuda.memory_stats(device).get("active.all.current", 0) > _MOST_BLOCKS:
+    """Returns the contents of each pool of the device, and the largest free block that was usable for the request."""
+    if cuda.memory_stats(device).get("active.all.current", 0) > _MAX_BLOCKS:
         return {"snapshot": "skipped"}
     stream = _quietly(lambda: cuda.current_stream(device).cuda_stream)
-    # A small request asks the driver for a segment of 2 MiB, every other for more.
+    # Small requests allocate segments of 2 MiB from the driver, all others larger segments.
     wanted_pool = "small" if requested <= 2 << 20 else "large"
     pools = {}
     largest = [0, 0]
     whole = True
-    until = time.monotonic() + _LONGEST_WALK
+    until = time.monotonic() + _MAX_WALK_TIME
     for segment in cuda.memory_snapshot():
         if segment.get("device") != device:
             continue
@@ -427,14 +433,14 @@ def _pools(cuda, device, requested):
     return found
 
 
-# -- Where the program is --------------------------------------------------------------------------------------------
+# -- Position in the program -----------------------------------------------------------------------------------------
 
 
 def _frames(frame):
-    """The innermost lines of the program's own code, the innermost first."""
+    """Returns the innermost stack frames in the program's own code, innermost first."""
     found = _own_frames(frame)
     if not found:
-        # A backward pass runs in a thread that has no Python of its own.
+        # A backward pass runs in a thread without Python frames, so use those of the main thread.
         import threading
 
         main = sys._current_frames().get(threading.main_thread().ident)
@@ -444,16 +450,16 @@ def _frames(frame):
 
 def _own_frames(frame):
     own, others = [], []
-    for _ in range(_FARTHEST_FRAME):
-        if frame is None or len(own) >= _MOST_FRAMES:
+    for _ in range(_MAX_SEARCHED_FRAMES):
+        if frame is None or len(own) >= _MAX_FRAMES:
             break
         code = frame.f_code
         if code.co_filename != __file__:
-            told = {"file": code.co_filename[-_MOST_PATH:], "line": frame.f_lineno, "function": code.co_name[:200]}
+            line = {"file": code.co_filename[-_MAX_PATH:], "line": frame.f_lineno, "function": code.co_name[:200]}
             if not any(part in code.co_filename for part in _LIBRARIES):
-                own.append(told)
+                own.append(line)
             elif len(others) < 2:
-                others.append(told)
+                others.append(line)
         frame = frame.f_back
     return own or others
 
@@ -462,33 +468,33 @@ def _thread_name():
     threading = sys.modules.get("threading")
     if threading is None:
         return "MainThread"
-    # `current_thread` would make an object for a thread that Python did not start.
+    # `current_thread` would create an object for a thread that Python did not start.
     thread = threading._active.get(threading.get_ident())
     return str(thread.name)[:60] if thread is not None else "not Python's"
 
 
 # -- Exceptions ------------------------------------------------------------------------------------------------------
 
-_told = None
+_reported = None
 
 
 def _note_exception(kind, value, trace, where):
-    global _told
-    if value is None or not isinstance(value, BaseException) or _told == id(value):
+    global _reported
+    if value is None or not isinstance(value, BaseException) or _reported == id(value):
         return
     if issubclass(kind, (SystemExit, GeneratorExit)):
         return
     if hasattr(sys, "ps1"):
-        # At a prompt it ends nothing.
+        # At an interactive prompt the program continues.
         where = "cell"
-    _told = id(value)
-    found = {"type": _type_name(kind), "message": _text(value, _MOST_MESSAGE), "where": where}
+    _reported = id(value)
+    found = {"type": _type_name(kind), "message": _text(value, _MAX_MESSAGE), "where": where}
     place = _place(trace)
     if place is not None:
         found.update(place)
     found["thread"] = _thread_name()
     found["traceback"] = _quietly(_traceback, kind, value, trace) or ""
-    _spool.write("exception", found, _MOST_BYTES_AT_THE_END)
+    _spool.write("exception", found, _MAX_BYTES_WITH_EXCEPTION)
 
 
 def _type_name(kind):
@@ -497,22 +503,24 @@ def _type_name(kind):
     return name if module in (None, "builtins", "__main__") else "%s.%s" % (module, name)
 
 
-def _text(value, most):
+def _text(value, max_length):
     try:
         text = str(value)
     except Exception:
-        return "<its text cannot be had>"
-    return text if len(text) <= most else text[: most // 2] + " [...] " + text[-most // 2 :]
+        return "<str() of the exception failed>"
+    if len(text) <= max_length:
+        return text
+    return text[: max_length // 2] + " [...] " + text[-max_length // 2 :]
 
 
 def _place(trace):
-    """The innermost line of the program's own code, else the innermost."""
+    """Returns the innermost line in the program's own code, or else the innermost line."""
     own = last = None
     for _ in range(2000):
         if trace is None:
             break
         code = trace.tb_frame.f_code
-        last = {"file": code.co_filename[-_MOST_PATH:], "line": trace.tb_lineno, "function": code.co_name[:200]}
+        last = {"file": code.co_filename[-_MAX_PATH:], "line": trace.tb_lineno, "function": code.co_name[:200]}
         if not any(part in code.co_filename for part in _LIBRARIES):
             own = last
         trace = trace.tb_next
@@ -522,15 +530,15 @@ def _place(trace):
 def _traceback(kind, value, trace):
     import traceback
 
-    # A recursion without end has a thousand frames; the last ones are those that tell.
+    # An infinite recursion has a thousand frames, and the last ones are the useful ones.
     text = "".join(traceback.format_exception(kind, value, trace, limit=-60))
-    if len(text) > _MOST_TRACEBACK:
-        text = text[: _MOST_TRACEBACK // 4] + "\n[...]\n" + text[-_MOST_TRACEBACK * 3 // 4 :]
+    if len(text) > _MAX_TRACEBACK:
+        text = text[: _MAX_TRACEBACK // 4] + "\n[...]\n" + text[-_MAX_TRACEBACK * 3 // 4 :]
     return text
 
 
 def _chain(previous, where, arguments):
-    """A hook that notes the exception and then does what the one before it does."""
+    """Returns a hook that reports the exception and then calls the previous hook."""
 
     def hook(*args):
         try:
@@ -550,21 +558,21 @@ def _when_threading(threading):
 
 
 def _when_multiprocessing(process):
-    """Its children catch what ends them, print it, and end: the one moment to hear of it is when they print."""
+    """Reports exceptions in multiprocessing children, which catch and print a fatal exception before they exit."""
     begin = process.BaseProcess._bootstrap
 
-    # Their tracebacks begin in `begin`, so this frame is in none.
+    # Tracebacks of children begin in `begin`, so they do not contain this frame.
     def _bootstrap(self, *args, **kwargs):
-        _quietly(_listen, begin.__code__)
+        _quietly(_watch_print_exc, begin.__code__)
         return begin(self, *args, **kwargs)
 
     process.BaseProcess._bootstrap = _bootstrap
 
 
-def _listen(printer):
+def _watch_print_exc(printer):
     import traceback
 
-    print_it = traceback.print_exc
+    original = traceback.print_exc
 
     def print_exc(*args, **kwargs):
         try:
@@ -572,7 +580,7 @@ def _listen(printer):
                 _note_exception(*sys.exc_info(), where="multiprocessing")
         except Exception:
             pass
-        return print_it(*args, **kwargs)
+        return original(*args, **kwargs)
 
     traceback.print_exc = print_exc
 
@@ -581,7 +589,7 @@ _watches_notebook = False
 
 
 def _watch_notebook():
-    """A notebook shows a cell's exception itself."""
+    """Reports exceptions in notebook cells, which do not reach sys.excepthook."""
     global _watches_notebook
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -601,7 +609,7 @@ def _after_cell(result=None):
 
 
 def _at_exit():
-    # Python leaves here what ended the program, also where somebody else took the hook over.
+    # Python stores the fatal exception here even if the program has replaced sys.excepthook.
     value = getattr(sys, "last_value", None)
     if value is not None and not hasattr(sys, "ps1") and "IPython" not in sys.modules:
         _quietly(_note_exception, type(value), value, getattr(sys, "last_traceback", None), "program")
@@ -615,23 +623,23 @@ def _at_exit():
 def _start_trace(torch):
     record = torch.cuda.memory._record_memory_history
     try:
-        # 2.1 and later; without stacks, which would cost each allocation a walk.
-        record("all", context=None, max_entries=_MOST_TRACED)
+        # PyTorch 2.1 and later. Recording stacks would slow down each allocation.
+        record("all", context=None, max_entries=_MAX_TRACE_EVENTS)
     except TypeError:
-        record(True, record_context=False, trace_alloc_max_entries=_MOST_TRACED)
+        record(True, record_context=False, trace_alloc_max_entries=_MAX_TRACE_EVENTS)
 
 
-class _Bounded:
-    """A file that takes so much and no more."""
+class _LimitedFile:
+    """A file with a maximum size."""
 
     def __init__(self, fd):
-        self.fd, self.left = fd, _MOST_TRACE_BYTES
+        self.fd, self.remaining = fd, _MAX_TRACE_BYTES
 
     def write(self, data):
         data = memoryview(data)
-        self.left -= data.nbytes
-        if self.left < 0:
-            raise OSError("the trace is too large")
+        self.remaining -= data.nbytes
+        if self.remaining < 0:
+            raise OSError("the trace is larger than the limit")
         while data.nbytes:
             data = data[os.write(self.fd, data) :]
 
@@ -644,16 +652,16 @@ def _dump_trace(why):
     import pickle
 
     _dumps += 1
-    if _dumps > _MOST_TRACES:
+    if _dumps > _MAX_TRACES:
         return
     folder = _folder(os.environ["GPUTOP_HOOK_TRACE"])
     try:
         name = "%s.%s.%d%%s.pickle" % (_name(), why, _dumps)
         fd = _create(folder, name)
         try:
-            pickle.dump(sys.modules["torch"].cuda.memory._snapshot(), _Bounded(fd), 4)
+            pickle.dump(sys.modules["torch"].cuda.memory._snapshot(), _LimitedFile(fd), 4)
         except BaseException:
-            # Half of one is of no use.
+            # An incomplete trace cannot be read.
             os.unlink(name % "", dir_fd=folder)
             raise
         finally:
@@ -663,67 +671,67 @@ def _dump_trace(why):
         os.close(folder)
 
 
-# -- Statistics, where nobody reads them from outside ----------------------------------------------------------------
+# -- Statistics that cannot be read from outside ---------------------------------------------------------------------
 
 _statistics_thread = None
-# Held while a framework is asked: nobody forks then, and at the end it stays so.
-_asking = None
-# One page, which a reader sees as it was or as it is.
+# Held while a framework is queried, to prevent forks meanwhile. It stays locked at exit.
+_query_lock = None
+# One page, which readers see either before or after a write.
 _PAGE = 4096
 _page = None
-_MOST_DEVICES = 16
+_MAX_DEVICES = 16
 
 
 def _watch_statistics(_):
-    global _statistics_thread, _asking
+    global _statistics_thread, _query_lock
     if _statistics_thread is not None:
         return
     import _thread
     import atexit
 
-    _asking = _thread.allocate_lock()
-    _statistics_thread = _thread.start_new_thread(_each_second, (_asking,))
-    os.register_at_fork(before=_pause_asking, after_in_parent=_go_on_asking)
-    # The framework that is there by now has said before us what it does at the end, so we come before it.
-    atexit.register(_stop_asking)
+    _query_lock = _thread.allocate_lock()
+    _statistics_thread = _thread.start_new_thread(_each_second, (_query_lock,))
+    os.register_at_fork(before=_pause_queries, after_in_parent=_resume_queries)
+    # atexit calls functions in reverse order. The framework has registered its own already, so this one runs first.
+    atexit.register(_stop_queries)
 
 
 _is_paused = False
 
 
-def _pause_asking():
+def _pause_queries():
     global _is_paused
-    _is_paused = _asking is not None and _asking.acquire(timeout=0.5)
+    _is_paused = _query_lock is not None and _query_lock.acquire(timeout=0.5)
 
 
-def _go_on_asking():
-    if _is_paused and _asking is not None:
-        _asking.release()
+def _resume_queries():
+    if _is_paused and _query_lock is not None:
+        _query_lock.release()
 
 
-def _stop_asking():
-    global _asking, _page
-    if _asking is None:
+def _stop_queries():
+    global _query_lock, _page
+    if _query_lock is None:
         return
-    _asking.acquire(timeout=0.5)
-    _asking = None
+    _query_lock.acquire(timeout=0.5)
+    _query_lock = None
     if _page is not None:
         _quietly(lambda: os.unlink(os.readlink("/proc/self/fd/%d" % _page)))
 
 
-def _each_second(asking):
+def _each_second(query_lock):
     global _page
     pid = os.getpid()
     while os.getpid() == pid:
         time.sleep(1)
-        with asking:
+        with query_lock:
             try:
                 found = _all_statistics()
                 if found:
                     _page = _open_page() if _page is None else _page
                     os.pwrite(_page, _statistics_page(found), 0)
             except Exception:
-                # What cannot be written once cannot be written each second.
+                # If writing fails once, it would fail every second.
                 return
 
 
@@ -735,13 +743,13 @@ def _open_page():
         fd = _create(folder, _name() + "%s.now")
     finally:
         os.close(folder)
-    # It is written in place.
+    # The page is overwritten in place, so it must not be opened for appending.
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_APPEND)
     return fd
 
 
 def _statistics_page(found):
-    """As many of them as there is room for."""
+    """Returns the page with as many allocators as fit."""
     import json
 
     line = dict(_process(), what="statistics")
@@ -756,23 +764,23 @@ def _statistics_page(found):
 
 
 def _all_statistics():
-    """Of the frameworks that the program has imported and started."""
+    """Returns the statistics of all frameworks that the program has imported and initialised."""
     found = []
     for read in (_torch_now, _jax_now, _tensorflow_now, _cupy_now):
-        _quietly(found.extend, _until_it_fails(read))
+        _quietly(found.extend, _until_error(read))
     return found
 
 
-def _until_it_fails(read):
+def _until_error(read):
     try:
-        for told in read():
-            yield told
+        for pool in read():
+            yield pool
     except Exception:
         pass
 
 
 def _gauge(current, peak=None):
-    """What is not told is left out."""
+    """Returns a gauge without the values that are not known."""
     gauge = {"current": current, "peak": peak}
     return {name: int(value) for name, value in gauge.items() if value is not None}
 
@@ -784,41 +792,41 @@ def _torch_now():
         return
     if not cuda.is_initialized() or cuda.get_allocator_backend() != "native":
         return
-    for device in range(min(cuda.device_count(), _MOST_DEVICES)):
+    for device in range(min(cuda.device_count(), _MAX_DEVICES)):
         stats = cuda.memory_stats(device)
         if stats.get("reserved_bytes.all.peak"):
             yield dict(_statistics(stats), framework="torch", device=device)
 
 
 def _jax_now():
-    # Asking JAX for its devices would start it: only the backends that are there are asked.
+    # Asking JAX for its devices would initialise it, so query only the existing backends.
     bridge = sys.modules.get("jax._src.xla_bridge")
     backends = list(getattr(bridge, "_backends", {}).values())
     on_gpus = [backend for backend in backends if backend.platform in ("gpu", "cuda", "rocm")]
     chosen = os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR", "").lower()
     allocator = {"": "bfc", "default": "bfc", "cuda_async": "cuda_malloc_async"}.get(chosen, chosen)
     for backend in on_gpus or backends:
-        for device in backend.local_devices()[:_MOST_DEVICES]:
+        for device in backend.local_devices()[:_MAX_DEVICES]:
             number = getattr(device, "local_hardware_id", None)
-            told = {"framework": "jax", "device": device.id if number is None else number}
+            pool = {"framework": "jax", "device": device.id if number is None else number}
             if on_gpus:
-                told["allocator"] = allocator[:20]
-            # A device without statistics is told without.
-            _quietly(_add_xla, told, device.memory_stats)
-            yield told
+                pool["allocator"] = allocator[:20]
+            # A device without statistics is reported without figures.
+            _quietly(_add_xla, pool, device.memory_stats)
+            yield pool
 
 
-def _add_xla(told, memory_stats):
+def _add_xla(pool, memory_stats):
     stats = memory_stats() or {}
     if "bytes_in_use" in stats:
-        told["allocated_bytes"] = _gauge(stats["bytes_in_use"], stats.get("peak_bytes_in_use"))
+        pool["allocated_bytes"] = _gauge(stats["bytes_in_use"], stats.get("peak_bytes_in_use"))
     if "pool_bytes" in stats:
-        told["reserved_bytes"] = _gauge(stats["pool_bytes"], stats.get("peak_pool_bytes"))
-    # XLA has 0 in both where it does not know.
+        pool["reserved_bytes"] = _gauge(stats["pool_bytes"], stats.get("peak_pool_bytes"))
+    # XLA uses 0 for an unknown value in both fields.
     if stats.get("bytes_limit"):
-        told["limit_bytes"] = stats["bytes_limit"]
+        pool["limit_bytes"] = stats["bytes_limit"]
     if stats.get("largest_free_block_bytes"):
-        told["largest_free_block"] = stats["largest_free_block_bytes"]
+        pool["largest_free_block"] = stats["largest_free_block_bytes"]
 
 
 def _tensorflow_now():
@@ -828,12 +836,12 @@ def _tensorflow_now():
         return
     chosen = os.environ.get("TF_GPU_ALLOCATOR", "").lower()
     allocator = {"": "bfc", "cuda_malloc_async": "cuda_malloc_async"}.get(chosen, chosen)
-    for number, _ in enumerate(context.list_logical_devices("GPU")[:_MOST_DEVICES]):
-        told = {"framework": "tensorflow", "device": number, "allocator": allocator[:20]}
+    for number, _ in enumerate(context.list_logical_devices("GPU")[:_MAX_DEVICES]):
+        pool = {"framework": "tensorflow", "device": number, "allocator": allocator[:20]}
         info = _quietly(context.get_memory_info, "GPU:%d" % number)
         if info:
-            told["allocated_bytes"] = _gauge(info["current"], info.get("peak"))
-        yield told
+            pool["allocated_bytes"] = _gauge(info["current"], info.get("peak"))
+        yield pool
 
 
 def _cupy_now():
@@ -841,9 +849,9 @@ def _cupy_now():
     if cupy is None or getattr(cupy.__spec__, "_initializing", False):
         return
     for number in _started_devices():
-        # The device of this thread, which is nobody else's.
+        # This changes the current device of this thread only.
         with cupy.cuda.Device(number):
-            # What the program chose, unless it has no pool.
+            # The pool that the program chose, or the default pool.
             pool = getattr(cupy.cuda.get_allocator(), "__self__", None)
             if not hasattr(pool, "total_bytes"):
                 pool = cupy.get_default_memory_pool()
@@ -851,21 +859,21 @@ def _cupy_now():
         if not total:
             continue
         kind = {"MemoryPool": "memory_pool", "MemoryAsyncPool": "cuda_malloc_async"}
-        told = {"framework": "cupy", "device": number, "allocator": kind.get(type(pool).__name__, "")}
-        told["allocated_bytes"] = _gauge(used)
-        told["reserved_bytes"] = _gauge(total)
+        reported = {"framework": "cupy", "device": number, "allocator": kind.get(type(pool).__name__, "")}
+        reported["allocated_bytes"] = _gauge(used)
+        reported["reserved_bytes"] = _gauge(total)
         if limit:
-            told["limit_bytes"] = limit
-        yield told
+            reported["limit_bytes"] = limit
+        yield reported
 
 
 def _started_devices():
-    """Those on which the program has a context: to ask about any other would make one."""
+    """Yields the devices with a CUDA context. Querying any other device would create one."""
     import ctypes
 
-    # Only where it is loaded already (RTLD_NOLOAD).
+    # Uses the library only if it is loaded already (RTLD_NOLOAD).
     cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    for number in range(_MOST_DEVICES):
+    for number in range(_MAX_DEVICES):
         device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
         if cuda.cuDeviceGet(ctypes.byref(device), number):
             return
@@ -879,16 +887,16 @@ def _started_devices():
 _PTRACE_SCOPE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
-# What became of the permission. Only Yama's ptrace_scope 1 requires it.
+# "given", "refused" or "failed"; None if the permission is not required, that is unless Yama's ptrace_scope is 1.
 _ptracer = None
 
 
 def _permit_reading():
-    """Lets other processes of this user read this one (PR_SET_PTRACER), which Ubuntu's default would deny.
+    """Permits other processes of this user to read this one (PR_SET_PTRACER), which Ubuntu denies by default.
 
-    Reading and tracing (PTRACE_ATTACH) are one permission for the kernel. A process can name all others or one, with its
-    descendants, and that one only until it exits. The default is therefore all: a dashboard that is started later, or
-    again, could not read a process that had named the one before.
+    For the kernel, reading and tracing (PTRACE_ATTACH) are one permission. A process can permit either all processes, or
+    one process with its descendants until that process exits. The default is all, because a dashboard that is started
+    later could not read the process otherwise.
     """
     global _ptracer
     tracer = _wanted_ptracer(os.environ.get("GPUTOP_HOOK_PTRACER", ""))
@@ -902,7 +910,7 @@ def _permit_reading():
 
 
 def _wanted_ptracer(value):
-    """Returns a PID, PR_SET_PTRACER_ANY, or None for no permission, which anything that is not a PID means."""
+    """Returns a PID, PR_SET_PTRACER_ANY, or None for no permission. A value that is not a PID means no permission."""
     if not value:
         return _PR_SET_PTRACER_ANY
     is_pid = value.isascii() and value.isdigit() and len(value) < 10
@@ -918,17 +926,18 @@ def _set_ptracer(tracer):
 
 
 def _after_fork():
-    global _begun, _done, _looks, _looked_for, _statistics_thread, _asking, _page, _told, _dumps
-    _begun = _done = _looks = _dumps = 0
-    _looked_for = 0.0
-    _statistics_thread = _asking = _page = _told = None
+    global _steps_begun, _steps_done, _snapshots, _snapshot_time
+    global _statistics_thread, _query_lock, _page, _reported, _dumps
+    _steps_begun = _steps_done = _snapshots = _dumps = 0
+    _snapshot_time = 0.0
+    _statistics_thread = _query_lock = _page = _reported = None
     _spool.forget()
     if _ptracer == "given":
         _quietly(_permit_reading)
 
 
 def start():
-    """Once, when the process starts."""
+    """Starts the hook. Called once, when the process starts."""
     import atexit
 
     _quietly(_permit_reading)
@@ -942,7 +951,7 @@ def start():
     if os.environ.get("GPUTOP_HOOK_STATISTICS") != "0":
         for name in ("jax._src.xla_bridge", "tensorflow.python.eager.context", "cupy.cuda"):
             _finder.awaited[name] = _watch_statistics
-    _finder.look()
+    _finder.check()
     sys.meta_path.insert(0, _finder)
     os.register_at_fork(after_in_child=lambda: _quietly(_after_fork))
     atexit.register(_at_exit)

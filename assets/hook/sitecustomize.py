@@ -1,7 +1,8 @@
-# gputop's place in a Python process: Python imports `sitecustomize` when it starts, if it finds one.
+# Starts gputop's hook: Python imports `sitecustomize` at startup.
 #
-# It starts the hook beside it, gets out of the way, and lets Python import the `sitecustomize` that it would have
-# found without us. Readable by every Python, because every Python that starts finds it; the hook itself wants 3.8.
+# This file starts the hook in the same directory, removes that directory from the path, and imports the
+# `sitecustomize` that Python would have found without it. The syntax must be valid in every Python version, because every
+# Python process imports this file. The hook itself requires Python 3.8.
 import sys
 
 
@@ -16,14 +17,14 @@ def _step_aside():
             gputop_hook.start()
     except Exception:
         pass
-    # The program's own path is as it would be without us; PYTHONPATH stays, so that children have the hook as well.
+    # Restores the program's own path. PYTHONPATH stays set, so that child processes load the hook as well.
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != here]
     sys.path_importer_cache.pop(here, None)
     return sys.modules.pop(__name__, None)
 
 
-# Kept until the end: Python 2 empties a module that nobody holds.
+# Keeps a reference, because Python 2 clears a module without references.
 _this = _step_aside()
 
-# Nothing is caught: that there is none, or that it fails, is Python's to tell as ever.
+# Exceptions are not caught: Python reports a missing or failing module as usual.
 import sitecustomize  # noqa: E402,F401

@@ -1,4 +1,4 @@
-//! `gputop agent`: what the far side of a connection runs. Its input and output are the connection; it ends with them.
+//! `gputop agent`: the remote end of a connection. It communicates over stdin and stdout, and exits when they close.
 
 use std::io::{self, IsTerminal};
 
@@ -16,23 +16,25 @@ use crate::source::remote::serve::serve;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Send signals when the other side asks for them
+    /// Allow the client to send signals
     #[arg(long)]
     allow_signals: bool,
-    /// Probe GPUs when the other side asks for it
+    /// Allow the client to probe GPUs
     #[arg(long)]
     allow_probe: bool,
-    /// Follow log files that the client names, if the owner of the process owns them and can read them
+    /// Allow the client to name log files that the owner of the process owns and can read
     #[arg(long)]
     allow_watch: bool,
 }
 
-/// Until the other side says another.
-const INTERVAL: Millis = Millis(1_000);
+/// Time between samples until the client sets it.
+const DEFAULT_INTERVAL: Millis = Millis(1_000);
 
 pub fn run(args: &Args) -> Result<u8> {
     if io::stdout().is_terminal() {
-        bail!("`gputop agent` is what `gputop HOST` runs there; it has nothing to say to a person");
+        bail!(
+            "cannot run the agent: stdout is a terminal. Run `gputop HOST`, which starts it on the remote host"
+        );
     }
     let runtime = runtime()?;
     let _guard = runtime.enter();
@@ -41,20 +43,20 @@ pub fn run(args: &Args) -> Result<u8> {
             signals: args
                 .allow_signals
                 .then_some(())
-                .ok_or("the agent there has no --allow-signals"),
+                .ok_or("the remote agent runs without --allow-signals"),
             probes: args
                 .allow_probe
                 .then_some(())
-                .ok_or("the agent there has no --allow-probe"),
+                .ok_or("the remote agent runs without --allow-probe"),
             watches: args
                 .allow_watch
                 .then_some(())
                 .ok_or("the remote agent runs without --allow-watch"),
         },
         is_remote: true,
-        ..agent_options(INTERVAL)
+        ..agent_options(DEFAULT_INTERVAL)
     })?;
-    // Whoever asked is gone, whatever hangs here.
+    // Collectors may hang in a driver call; exiting does not wait for them.
     let leave = || std::process::exit(0);
     let input = io::BufReader::new(io::stdin());
     let served = runtime.block_on(serve(

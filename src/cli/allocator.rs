@@ -1,10 +1,10 @@
-//! `gputop allocator PID`: what PyTorch's caching allocator of one process holds, read without touching it; and what its
-//! other frameworks tell of their pools, where it has the Python hook.
+//! `gputop allocator PID`: prints the state of PyTorch's caching allocator in a process, read without stopping it. If the
+//! process has the Python hook, it also prints the pools that other frameworks report.
 //!
-//! With `--pause` the map is read while the process is held still, which is the only thing in gputop that stops a
-//! target: what a very busy program holds changes in every try without it.
+//! With `--pause` the map is read while the process is paused, because the allocator of a very busy program changes
+//! during every unpaused read. Nothing else in gputop stops a process.
 //!
-//! Exit codes: 0 read; 1 nothing to read there, and why; 2 denied or gone.
+//! Exit codes: 0 read; 1 no allocator to read; 2 permission denied, or process not found.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -35,18 +35,18 @@ use crate::model::units::{Bytes, GpuUuid, Pid};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A running process that uses PyTorch on a GPU, or JAX, TensorFlow, CuPy under `gputop run`
+    /// Process that uses PyTorch on a GPU, or JAX, TensorFlow or CuPy under `gputop run`
     pid: u32,
-    /// List every block of every segment
+    /// List all blocks of all segments
     #[arg(long)]
     blocks: bool,
-    /// Print JSON: sizes in bytes, a missing value as its reason
+    /// Print JSON, with sizes in bytes and a reason for each missing value
     #[arg(long)]
     json: bool,
-    /// Hold the process still while its map is read, for at most 150 ms at a time: exact, however busy it is
+    /// Pause the process for up to 150 ms at a time, to read an exact map of a busy program
     #[arg(long)]
     pause: bool,
-    /// Write the memory that was looked at to a file, as test data
+    /// Write the memory that was read to a file, as test data
     #[arg(long, value_name = "FILE", hide = true)]
     dump: Option<PathBuf>,
 }
@@ -59,23 +59,23 @@ struct Document {
     #[serde(skip)]
     library: &'static str,
     devices: Reading<Vec<Device>>,
-    /// Of other frameworks.
+    /// Pools of other frameworks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    told: Vec<ReportedPoolJson>,
-    /// With `--pause`.
+    reported_pools: Vec<ReportedPoolJson>,
+    /// Present with `--pause`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pause: Option<Reading<Pause>>,
 }
 
-/// How the process was held.
+/// Statistics of the pauses.
 #[derive(Debug, Serialize, Clone, Copy, Default)]
 struct Pause {
     threads: usize,
-    /// So often; again when a thread was caught in the middle of a change.
+    /// Number of pauses. The process is paused again if a thread was in the middle of a change.
     times: u32,
     longest_us: u64,
     total_us: u64,
-    /// At least once it was let go before all was read.
+    /// True if a pause reached its time limit before everything was read.
     cut_short: bool,
 }
 
@@ -83,7 +83,7 @@ struct Pause {
 struct Device {
     ordinal: u32,
     gpu: Reading<GpuUuid>,
-    /// The map is one moment.
+    /// True if the map shows a single point in time.
     exact: bool,
     stats: Stats,
     largest_free_block: Reading<Bytes>,
@@ -92,7 +92,7 @@ struct Device {
     segments: Reading<Vec<SegmentJson>>,
 }
 
-/// The aggregates, by the names of `torch.cuda.memory_stats()`.
+/// Totals, with the names of `torch.cuda.memory_stats()`.
 #[derive(Serialize)]
 struct Stats {
     allocated_bytes: Extent,
@@ -111,7 +111,7 @@ struct Extent {
     peak: i64,
 }
 
-/// A pool of which the program itself tells.
+/// A pool that the program itself reports.
 #[derive(Serialize)]
 struct ReportedPoolJson {
     framework: Framework,
@@ -119,14 +119,14 @@ struct ReportedPoolJson {
     #[serde(skip)]
     name: String,
     ordinal: u32,
-    allocated_bytes: ToldExtent,
-    reserved_bytes: ToldExtent,
+    allocated_bytes: ReportedExtent,
+    reserved_bytes: ReportedExtent,
     limit_bytes: Reading<Bytes>,
     largest_free_block: Reading<Bytes>,
 }
 
 #[derive(Serialize)]
-struct ToldExtent {
+struct ReportedExtent {
     current: Reading<Bytes>,
     peak: Reading<Bytes>,
 }
@@ -138,7 +138,7 @@ struct Bucket {
     bytes: u64,
 }
 
-/// A segment; its blocks only when they were asked for.
+/// A segment, with its blocks if `--blocks` was given.
 #[derive(Serialize)]
 struct SegmentJson {
     address: u64,
@@ -152,50 +152,52 @@ struct SegmentJson {
     blocks: Option<Vec<Block>>,
 }
 
-/// How long a device that changes all the time is waited for.
-const WHOLE_TRIES: u32 = 100;
-const WHOLE_PAUSE: Duration = Duration::from_millis(3);
+/// Maximum number of attempts to read the statistics of all devices at once.
+const MAX_STATS_ATTEMPTS: u32 = 100;
+const STATS_RETRY_INTERVAL: Duration = Duration::from_millis(3);
 
-/// How often a process is held until the map is exact, and how long it goes on in between.
-const HOLDS: u32 = 5;
-const BETWEEN_HOLDS: Duration = Duration::from_millis(2);
+/// Maximum number of pauses to get an exact map.
+const MAX_PAUSES: u32 = 5;
+const PAUSE_INTERVAL: Duration = Duration::from_millis(2);
 
 pub fn run(args: &Args) -> Result<u8> {
     let pid = Pid(args.pid);
     let proc_root = Path::new("/proc");
     if let Some(file) = &args.dump {
-        return record(proc_root, pid, file);
+        return write_dump(proc_root, pid, file);
     }
     let (mut document, code) = match read(proc_root, pid, args) {
         Ok(document) => (document, 0),
-        Err(failure) => (unread(pid, &failure), exit_code(&failure)),
+        Err(failure) => (unreadable(pid, &failure), exit_code(&failure)),
     };
-    document.told = reported_by(proc_root, pid)
+    document.reported_pools = reported_by(proc_root, pid)
         .others
         .into_iter()
         .map(ReportedPoolJson::from)
         .collect();
-    let is_told = !document.told.is_empty();
+    let has_reported_pools = !document.reported_pools.is_empty();
     if args.json {
         print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
     } else {
-        if document.devices.value().is_some() || is_told {
+        if document.devices.value().is_some() || has_reported_pools {
             print(&text(&document))?;
         }
         if let Reading::Missing(why) = &document.devices {
-            say(&format!("gputop: PID {pid}: {why}\n"));
+            say(&format!(
+                "gputop: cannot read the allocator of PID {pid}: {why}\n"
+            ));
         }
     }
-    Ok(if is_told { 0 } else { code })
+    Ok(if has_reported_pools { 0 } else { code })
 }
 
 fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
     let mut attached = Attached::open(proc_root, pid)?;
-    let (found, pause) = if args.pause {
-        match read_held(proc_root, pid, &mut attached)? {
-            Ok((found, pause)) => (found, Some(Reading::Value(pause))),
+    let (readouts, pause) = if args.pause {
+        match read_paused(proc_root, pid, &mut attached)? {
+            Ok((readouts, pause)) => (readouts, Some(Reading::Value(pause))),
             Err(why) => {
-                let why = Missing::new(why.reason(), format!("not held: {why}"));
+                let why = Missing::new(why.reason(), format!("not paused: {why}"));
                 (read_running(&mut attached)?, Some(Reading::Missing(why)))
             }
         }
@@ -206,11 +208,11 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
         return Err(Failure::Forked);
     }
     let mut devices = Vec::new();
-    for (stats, map) in found {
+    for (stats, map) in readouts {
         let (map, stats) = match map {
             Err(error @ Failure::Memory(MemoryError::Gone)) => return Err(error),
-            // An exact map belongs beside the statistics of its own moment.
-            Ok((map, beside)) if map.exact => (Ok(map), beside),
+            // An exact map is shown with the statistics that it was checked against.
+            Ok((map, own_stats)) if map.exact => (Ok(map), own_stats),
             other => (other.map(|(map, _)| map), stats),
         };
         let largest = attached.largest_free_block(stats.ordinal);
@@ -222,71 +224,74 @@ fn read(proc_root: &Path, pid: Pid, args: &Args) -> Result<Document, Failure> {
         allocator: Allocator::Native,
         library: attached.library(),
         devices: devices.into(),
-        told: Vec::new(),
+        reported_pools: Vec::new(),
         pause,
     })
 }
 
-/// A device's statistics, and its map with those that it was held against.
+/// A device's statistics, and its map with the statistics that it was checked against.
 type DeviceReadout = (DeviceStats, Result<(PoolMap, DeviceStats), Failure>);
 
-/// The map of every device that a process uses, and what its library was recognised as.
+/// Returns the map of every device that a process uses, and the name of the detected library.
 pub(super) fn maps(proc_root: &Path, pid: Pid) -> Result<(Vec<PoolMap>, &'static str), Failure> {
     let mut attached = Attached::open(proc_root, pid)?;
-    let found = read_running(&mut attached)?;
+    let readouts = read_running(&mut attached)?;
     if attached.is_forked_copy(proc_root, pid) {
         return Err(Failure::Forked);
     }
     let maps: Result<Vec<PoolMap>, Failure> =
-        found.into_iter().map(|(_, map)| Ok(map?.0)).collect();
+        readouts.into_iter().map(|(_, map)| Ok(map?.0)).collect();
     Ok((maps?, attached.library()))
 }
 
 fn read_running(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Failure> {
-    let found = in_use(whole(attached)?).into_iter().map(|stats| {
+    let readouts = in_use(complete_stats(attached)?).into_iter().map(|stats| {
         let map = attached.map_and_stats(stats.ordinal);
         (stats, map)
     });
-    Ok(found.collect())
+    Ok(readouts.collect())
 }
 
-/// Holds the process again when a thread stood in the middle of a change: its allocator is then half of two moments.
-fn read_held(
+/// Reads a paused process. Pauses it again if a thread was in the middle of a change, because the state is inconsistent
+/// then.
+fn read_paused(
     proc_root: &Path,
     pid: Pid,
     attached: &mut Attached<Live>,
 ) -> Result<Result<(Vec<DeviceReadout>, Pause), PauseError>, Failure> {
-    let is_exact = |found: &DeviceReadout| found.1.as_ref().is_ok_and(|(map, _)| map.exact);
+    let is_exact = |readout: &DeviceReadout| readout.1.as_ref().is_ok_and(|(map, _)| map.exact);
     let mut pause = Pause::default();
     loop {
-        let hold = match ThreadPause::new(proc_root, pid) {
-            Ok(hold) => hold,
+        let paused = match ThreadPause::new(proc_root, pid) {
+            Ok(paused) => paused,
             Err(why) => return Ok(Err(why)),
         };
-        let found = read_standing(attached);
-        pause.note(hold.release());
-        let is_last = pause.times >= HOLDS;
-        match found {
-            Ok(found) if is_last || found.iter().all(is_exact) => return Ok(Ok((found, pause))),
+        let readouts = read_while_paused(attached);
+        pause.note(paused.release());
+        let is_last = pause.times >= MAX_PAUSES;
+        match readouts {
+            Ok(readouts) if is_last || readouts.iter().all(is_exact) => {
+                return Ok(Ok((readouts, pause)));
+            }
             Err(failure) if is_last || failure != Failure::Busy => return Err(failure),
-            _ => std::thread::sleep(BETWEEN_HOLDS),
+            _ => std::thread::sleep(PAUSE_INTERVAL),
         }
     }
 }
 
-fn read_standing(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Failure> {
+fn read_while_paused(attached: &mut Attached<Live>) -> Result<Vec<DeviceReadout>, Failure> {
     let stats = attached.stats()?;
     if stats.len() < attached.devices().len() {
         return Err(Failure::Busy);
     }
-    let found = in_use(stats).into_iter().map(|stats| {
+    let readouts = in_use(stats).into_iter().map(|stats| {
         let map = attached.map_of_paused(stats.ordinal);
         (stats, map)
     });
-    Ok(found.collect())
+    Ok(readouts.collect())
 }
 
-/// The devices that anything was asked of; of a process that asked for nothing yet, one.
+/// Returns the devices with allocations, or one device if there are no allocations yet.
 fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
     if stats.iter().any(DeviceStats::is_used) {
         stats.retain(DeviceStats::is_used);
@@ -296,15 +301,15 @@ fn in_use(mut stats: Vec<DeviceStats>) -> Vec<DeviceStats> {
     stats
 }
 
-/// The statistics of every device. One that changed in every try is left out of a sample, and here nothing comes after
-/// it: the devices that are left would stand for all, untouched ones for a busy one.
-fn whole(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
-    for _ in 0..WHOLE_TRIES {
+/// Returns the statistics of all devices. A sample omits a device that changes during each read. The dashboard gets it in
+/// a later sample, but here an idle device would be shown in place of the busy one.
+fn complete_stats(attached: &mut Attached<Live>) -> Result<Vec<DeviceStats>, Failure> {
+    for _ in 0..MAX_STATS_ATTEMPTS {
         let stats = attached.stats()?;
         if stats.len() == attached.devices().len() {
             return Ok(stats);
         }
-        std::thread::sleep(WHOLE_PAUSE);
+        std::thread::sleep(STATS_RETRY_INTERVAL);
     }
     Err(Failure::Busy)
 }
@@ -316,7 +321,7 @@ fn device(
     blocks: bool,
 ) -> Device {
     let exact = map.as_ref().is_ok_and(|map| map.exact);
-    let (found, fits) = match &map {
+    let (fragmentation, fits) = match &map {
         Ok(map) => (
             Fragmentation::of(map),
             Fits::of_map(map, &Around::with_free(None)).cache,
@@ -325,20 +330,20 @@ fn device(
     };
     let segments: Reading<Vec<Segment>> =
         Reading::from(map.map(|map| map.segments).map_err(|why| why.missing()));
-    // What is free in a graph's or a MemPool's own memory serves nobody else.
-    let shared = found
+    // Free blocks in private pools (CUDA graphs, MemPools) cannot serve other requests.
+    let shared = fragmentation
         .by_stream
         .iter()
-        .filter(|shelf| shelf.pool != PoolKind::Private);
-    let largest = match shared.map(|shelf| shelf.largest).max() {
+        .filter(|pool| pool.pool != PoolKind::Private);
+    let largest = match shared.map(|pool| pool.largest).max() {
         Some(largest) if exact => largest.into(),
         _ => largest,
     };
-    // The driver is not asked here: what fits from the cache alone.
+    // Without the free memory from the driver this is what fits into the cache alone.
     let fits = fits
         .filter(|_| exact)
         .map_or_else(|| largest.clone(), Reading::Value);
-    let bars = found.histogram.iter();
+    let bars = fragmentation.histogram.iter();
     Device {
         ordinal: stats.ordinal,
         gpu: Reading::default(),
@@ -387,22 +392,22 @@ impl From<Stat> for Extent {
 }
 
 impl From<ReportedPool> for ReportedPoolJson {
-    fn from(told: ReportedPool) -> Self {
+    fn from(pool: ReportedPool) -> Self {
         Self {
-            framework: told.framework,
-            allocator: told.allocator,
-            name: told.name(),
-            ordinal: told.ordinal,
-            allocated_bytes: ToldExtent {
-                current: told.allocated,
-                peak: told.allocated_peak,
+            framework: pool.framework,
+            allocator: pool.allocator,
+            name: pool.name(),
+            ordinal: pool.ordinal,
+            allocated_bytes: ReportedExtent {
+                current: pool.allocated,
+                peak: pool.allocated_peak,
             },
-            reserved_bytes: ToldExtent {
-                current: told.reserved,
-                peak: told.reserved_peak,
+            reserved_bytes: ReportedExtent {
+                current: pool.reserved,
+                peak: pool.reserved_peak,
             },
-            limit_bytes: told.limit,
-            largest_free_block: told.largest_free_block,
+            limit_bytes: pool.limit,
+            largest_free_block: pool.largest_free_block,
         }
     }
 }
@@ -422,48 +427,44 @@ impl SegmentJson {
 }
 
 impl Pause {
-    fn note(&mut self, held: Option<PauseStats>) {
+    fn note(&mut self, stats: Option<PauseStats>) {
         self.times += 1;
-        let Some(held) = held else {
+        let Some(stats) = stats else {
             return;
         };
-        let us = u64::try_from(held.time.as_micros()).unwrap_or(u64::MAX);
-        self.threads = held.threads;
+        let us = u64::try_from(stats.time.as_micros()).unwrap_or(u64::MAX);
+        self.threads = stats.threads;
         self.longest_us = self.longest_us.max(us);
         self.total_us += us;
-        self.cut_short |= held.is_cut_short;
+        self.cut_short |= stats.is_cut_short;
     }
 
-    fn words(self) -> String {
+    fn text(self) -> String {
         let ms = |us: u64| format!("{}.{} ms", us / 1_000, us / 100 % 10);
-        let mut words = format!(
-            "its {} threads were held for {}",
-            self.threads,
-            ms(self.total_us)
-        );
+        let mut text = format!("paused {} threads for {}", self.threads, ms(self.total_us));
         if self.times > 1 {
             let _ = write!(
-                words,
-                ", in {} parts of at most {}",
+                text,
+                ", {} times, at most {}",
                 self.times,
                 ms(self.longest_us)
             );
         }
         if self.cut_short {
-            words.push_str("; let go at the limit, before all was read");
+            text.push_str("; resumed at the time limit before everything was read");
         }
-        words
+        text
     }
 }
 
-fn unread(pid: Pid, failure: &Failure) -> Document {
+fn unreadable(pid: Pid, failure: &Failure) -> Document {
     Document {
         schema: SCHEMA,
         pid,
         allocator: failure.allocator(),
         library: "",
         devices: Reading::Missing(failure.missing()),
-        told: Vec::new(),
+        reported_pools: Vec::new(),
         pause: None,
     }
 }
@@ -478,41 +479,38 @@ pub(super) fn exit_code(failure: &Failure) -> u8 {
 fn text(document: &Document) -> String {
     let mut text = format!("PID {}  {}\n", document.pid, document.library);
     let _ = match &document.pause {
-        Some(Reading::Value(pause)) => writeln!(text, "{}", pause.words()),
-        Some(Reading::Missing(why)) => writeln!(text, "{why}; read while it ran"),
+        Some(Reading::Value(pause)) => writeln!(text, "{}", pause.text()),
+        Some(Reading::Missing(why)) => writeln!(text, "{why}; read while the process ran"),
         None => Ok(()),
     };
     for device in document.devices.value().into_iter().flatten() {
         write_device(&mut text, device);
     }
-    for told in &document.told {
-        write_told(&mut text, told);
+    for pool in &document.reported_pools {
+        write_reported_pool(&mut text, pool);
     }
     text
 }
 
-fn write_told(text: &mut String, told: &ReportedPoolJson) {
-    let ReportedPoolJson { name, ordinal, .. } = told;
-    let _ = writeln!(
-        text,
-        "\ndevice {ordinal}  {name}, told by the program itself"
-    );
+fn write_reported_pool(text: &mut String, pool: &ReportedPoolJson) {
+    let ReportedPoolJson { name, ordinal, .. } = pool;
+    let _ = writeln!(text, "\ndevice {ordinal}  {name}, reported by the program");
     let mut line = |name: &str, size: &Reading<Bytes>, peak: Option<Bytes>| {
-        let size = words(size);
+        let size = size_or_reason(size);
         let peak = peak.map_or(String::new(), |peak| {
             format!("   peak {:>12}", peak.to_string())
         });
         let _ = writeln!(text, "  {name:<22}{size:>12}{peak}");
     };
-    let (allocated, reserved) = (&told.allocated_bytes, &told.reserved_bytes);
+    let (allocated, reserved) = (&pool.allocated_bytes, &pool.reserved_bytes);
     line("allocated", &allocated.current, allocated.peak.get());
     line("reserved", &reserved.current, reserved.peak.get());
-    line("limit", &told.limit_bytes, None);
-    line("largest free block", &told.largest_free_block, None);
+    line("limit", &pool.limit_bytes, None);
+    line("largest free block", &pool.largest_free_block, None);
 }
 
-/// The size, or a dash and the reason.
-fn words(size: &Reading<Bytes>) -> String {
+/// Returns the size, or a dash and the reason that it is missing.
+fn size_or_reason(size: &Reading<Bytes>) -> String {
     match size {
         Reading::Value(size) => size.to_string(),
         Reading::Missing(why) => format!("– {why}"),
@@ -534,7 +532,7 @@ fn write_device(text: &mut String, device: &Device) {
             let _ = writeln!(text, "  {:<22}– {why}", "requested");
         }
     }
-    let largest = words(&device.largest_free_block);
+    let largest = size_or_reason(&device.largest_free_block);
     let _ = writeln!(text, "  {:<22}{largest:>12}", "largest free block");
     let _ = writeln!(
         text,
@@ -554,7 +552,7 @@ fn write_bytes(text: &mut String, name: &str, current: i64) {
     let _ = writeln!(text, "  {name:<22}{current:>12}");
 }
 
-/// Aligned, which `Bytes` itself does not do.
+/// Formats a size as a string, which can be aligned; `Bytes` itself cannot.
 fn bytes(number: i64) -> String {
     Bytes(u64::try_from(number).unwrap_or_default()).to_string()
 }
@@ -570,7 +568,7 @@ fn write_segments(text: &mut String, device: &Device) {
     if !device.exact {
         let _ = writeln!(
             text,
-            "  map approximate: the allocator changed during every read"
+            "  map approximate: the allocator changed during each read. Use --pause for an exact map"
         );
     }
     for segment in segments.iter().filter(|segment| segment.blocks.is_some()) {
@@ -598,18 +596,20 @@ fn write_segments(text: &mut String, device: &Device) {
     }
 }
 
-/// Reads everything once and keeps what was read.
-fn record(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
+/// Reads the allocator once and writes all memory that was read to a file.
+fn write_dump(proc_root: &Path, pid: Pid, file: &Path) -> Result<u8> {
     let recorder = Recorder::new(Live::new(proc_root, pid));
     if let Err(failure) = read_all(&recorder) {
-        say(&format!("gputop: PID {pid}: {failure}\n"));
+        say(&format!(
+            "gputop: cannot read the allocator of PID {pid}: {failure}\n"
+        ));
     }
     let dump = recorder.into_dump().to_bytes()?;
-    // It holds memory of that process.
+    // The file contains memory of the process, so only this user can read it.
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(file).and_then(|mut out| out.write_all(&dump));
-    written.wrap_err_with(|| format!("writing {}", file.display()))?;
+    written.wrap_err_with(|| format!("cannot write {}", file.display()))?;
     Ok(0)
 }
 

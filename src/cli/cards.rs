@@ -1,4 +1,4 @@
-//! `gputop cards`: the explanations, browsed.
+//! `gputop cards`: lists and shows the cards of the error catalogue.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,15 @@ use crate::export::cards;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A card's id, an Xid number, or words to look for
+    /// Card id, Xid number, or words to search for
     #[arg(value_name = "ID")]
     id: Option<String>,
-    /// Check a directory of cards: each must parse, and explain its own examples
+    /// Check a directory of cards: each must parse and match its own examples
     #[arg(long, value_name = "DIR", hide = true)]
     check: Option<PathBuf>,
 }
 
-/// Exit codes: 0 shown, 1 no card fits.
+/// Exit codes: 0 shown; 1 no card found.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(folder) = &args.check {
         let faults = catalogue::check(&files(folder)?, tables(folder)?);
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<u8> {
     match cards::find(catalogue, id).as_slice() {
         [] => {
             say(&format!(
-                "gputop: no card is about {id:?}; `gputop cards` lists all\n"
+                "gputop: no card matches {id:?}. `gputop cards` lists all cards\n"
             ));
             Ok(1)
         }
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
 }
 
-/// The cards in a directory.
+/// Reads the cards in a directory.
 pub fn from(folder: &Path) -> Result<Catalogue> {
     let files = files(folder)?;
     let (catalogue, faults) = Catalogue::read(
@@ -65,11 +65,11 @@ pub fn from(folder: &Path) -> Result<Catalogue> {
     Ok(catalogue)
 }
 
-/// The tables beside the directory, as in the source tree.
+/// Reads the tables next to the directory, as in the source tree.
 fn tables(folder: &Path) -> Result<Tables> {
     let read = |name: &str| {
         let path = folder.join("..").join(name);
-        std::fs::read_to_string(&path).wrap_err_with(|| format!("reading {}", path.display()))
+        std::fs::read_to_string(&path).wrap_err_with(|| format!("cannot read {}", path.display()))
     };
     Ok(Tables::parse(
         &read("assertions.toml")?,
@@ -78,17 +78,17 @@ fn tables(folder: &Path) -> Result<Tables> {
 }
 
 fn files(folder: &Path) -> Result<Vec<(String, String)>> {
-    let about = || format!("reading the cards in {}", folder.display());
+    let context = || format!("cannot read the cards in {}", folder.display());
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).wrap_err_with(about)? {
-        let path = entry.wrap_err_with(about)?.path();
+    for entry in std::fs::read_dir(folder).wrap_err_with(context)? {
+        let path = entry.wrap_err_with(context)?.path();
         if path.extension().is_some_and(|kind| kind == "md") {
             let id = path
                 .file_stem()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            files.push((id, std::fs::read_to_string(&path).wrap_err_with(about)?));
+            files.push((id, std::fs::read_to_string(&path).wrap_err_with(context)?));
         }
     }
     files.sort();

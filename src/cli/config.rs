@@ -1,4 +1,4 @@
-//! `gputop config`: the settings in force and where each was written; whether the configuration is right; where it is.
+//! `gputop config`: prints the resolved settings with their origins, checks the configuration file, or prints its path.
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,7 @@ use color_eyre::Result;
 
 use super::print;
 use super::settings::definition::{HOSTS, KEYS, Kind, TableDef};
-use super::settings::{ConfigPath, Origin, Settings, SharedArgs, Themes};
-use crate::model::units::Millis;
+use super::settings::{ConfigArgs, ConfigPath, Flags, Origin, Settings, SettingsArgs, Themes};
 use crate::tui::action::ACTIONS;
 
 #[derive(Debug, clap::Args)]
@@ -18,51 +17,60 @@ pub struct Args {
     command: Command,
 }
 
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 enum Command {
-    /// Print the settings in force as TOML, with where each was written
-    Print,
-    /// Say whether the configuration and your themes are right; exit 2 when it is not
-    Check,
-    /// Print where the configuration is, or would be
-    Path,
+    /// Print the resolved settings as TOML, with the origin of each
+    #[command(after_help = "Example:\n  gputop config print --theme light")]
+    Print(SettingsArgs),
+    /// Check the configuration file and your themes; exit with 2 on an error
+    #[command(after_help = "Example:\n  gputop config check --config new.toml")]
+    Check(ConfigArgs),
+    /// Print the path of the configuration file, which need not exist
+    #[command(after_help = "Example:\n  $EDITOR $(gputop config path)")]
+    Path(ConfigArgs),
 }
 
-pub fn run(args: &Args, shared: &SharedArgs, interval: Option<Millis>) -> Result<u8> {
-    let place = || ConfigPath::find(shared.config.as_deref());
-    match args.command {
-        Command::Print => {
-            let settings = Settings::read(shared, interval)?;
-            print(&in_force(&settings))?;
+/// `before`: the options before the subcommand.
+pub fn run(args: &Args, before: Flags) -> Result<u8> {
+    let path = |flags: &Flags| ConfigPath::find(flags.config.as_deref());
+    match &args.command {
+        Command::Print(args) => {
+            let settings = Settings::read(&args.flags().or(before))?;
+            print(&resolved(&settings))?;
             if let Some(why) = settings.unread {
                 return Err(why.into());
             }
         }
-        Command::Check => {
-            Settings::read(shared, interval)?;
-            let themes = Themes::beside(&place()?.path);
+        Command::Check(args) => {
+            let flags = args.flags().or(before);
+            Settings::read(&flags)?;
+            let config = path(&flags)?;
+            let themes = Themes::beside(&config.path);
             for name in themes.own() {
                 themes.read(&name)?;
             }
-            print(&fine(&place()?))?;
+            print(&valid(&config))?;
         }
-        Command::Path => print(&format!("{}\n", place()?.path.display()))?,
+        Command::Path(args) => {
+            let config = path(&args.flags().or(before))?;
+            print(&format!("{}\n", config.path.display()))?;
+        }
     }
     Ok(0)
 }
 
-fn fine(place: &ConfigPath) -> String {
-    let path = place.path.display();
-    if place.path.exists() {
-        format!("{path} is right\n")
+fn valid(config: &ConfigPath) -> String {
+    let path = config.path.display();
+    if config.path.exists() {
+        format!("{path} is valid\n")
     } else {
-        format!("{path} is not there; the defaults hold\n")
+        format!("{path} does not exist; the defaults apply\n")
     }
 }
 
-fn in_force(settings: &Settings) -> String {
+fn resolved(settings: &Settings) -> String {
     let mut out = String::new();
-    for (def, value, origin) in settings.in_force() {
+    for (def, value, origin) in settings.resolved() {
         let derived = match (&origin, def.kind) {
             (Origin::Default, Kind::Switch) => format!(", {}", def.default),
             _ => String::new(),

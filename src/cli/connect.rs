@@ -1,5 +1,5 @@
-//! The way to a far host, before a screen is opened: ssh asks what it has to ask, and where there is no gputop, this one
-//! is offered.
+//! Prepares connections to remote hosts before a screen opens: ssh prompts for what it needs, and gputop offers to copy
+//! itself to a host that lacks it.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -18,107 +18,109 @@ use crate::source::remote::{Connection, Target};
 use crate::tui::InteractiveLogin;
 use crate::user_files::{Base, directory, own_folder};
 
-/// What may be done at the other end.
+/// Options for copying gputop to remote hosts.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
-pub struct FarArgs {
-    /// Copy this program, or FILE, a gputop for the machine there, to a host that has none, without asking
+pub struct PushArgs {
+    /// Copy this program, or the gputop in FILE, to remote hosts that lack it, without asking
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "no_push")]
     push: Option<Option<PathBuf>>,
-    /// Never copy it, and do not ask
+    /// Never copy gputop to remote hosts, and do not ask
     #[arg(long)]
     no_push: bool,
 }
 
-/// What may be done to a far host, beside looking.
+/// Actions on remote hosts that the user allows.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 #[group(skip)]
 pub struct AllowedActions {
-    /// Let signals be sent to processes of a far host
+    /// Allow sending signals to processes on remote hosts
     #[arg(long = "allow-signals")]
     pub signals: bool,
-    /// Let GPUs of a far host be probed
+    /// Allow probing GPUs of remote hosts
     #[arg(long = "allow-probe")]
     pub probe: bool,
-    /// Follow log files on a remote host that you name with `w`
+    /// Allow naming log files on remote hosts with `w`
     #[arg(long = "allow-watch")]
     pub watch: bool,
 }
 
-/// Whether this program can be an agent.
+/// True if this program can run as an agent.
 const IS_AGENT: bool = cfg!(local);
 
-/// What a look at a host told.
+/// The result of checking a remote host for gputop.
 #[derive(Debug, PartialEq, Eq)]
 enum HostCheck {
     Agent,
-    NoAgent(Bare),
-    /// It answers in its own way: whether there is an agent will be seen.
+    NoAgent(MissingAgent),
+    /// The output was not recognised. Connecting will show whether there is an agent.
     Unknown,
 }
 
-/// A host without a gputop that can be talked to.
+/// A host without a compatible gputop.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Bare {
-    /// Its system and machine, as `uname -sm` prints them.
+struct MissingAgent {
+    /// Operating system and architecture as printed by `uname -sm`.
     machine: String,
     has_nvidia_smi: bool,
-    /// The version of the gputop there, which speaks another protocol.
-    other: Option<String>,
+    /// Version of the installed gputop if it uses another protocol.
+    incompatible_version: Option<String>,
 }
 
-impl Bare {
-    /// What it lacks, of a host of this name.
-    fn lack(&self, host: &str) -> String {
-        match &self.other {
-            None => format!("there is no gputop on {host}"),
-            Some(version) => format!("gputop {version} on {host} speaks another protocol"),
+impl MissingAgent {
+    /// Returns the problem with the host called `host`.
+    fn problem(&self, host: &str) -> String {
+        match &self.incompatible_version {
+            None => format!("no gputop found on {host}"),
+            Some(version) => format!("gputop {version} on {host} uses another protocol"),
         }
     }
 }
 
-/// A connection that needs no more questions.
+/// Prepares a connection so that opening it prompts for nothing.
 pub fn prepare(
     target: Target,
     interval: Millis,
-    args: &FarArgs,
-    may: AllowedActions,
+    args: &PushArgs,
+    allowed: AllowedActions,
 ) -> Result<Connection> {
-    let connection = connection(target, interval, may);
-    settle(&connection, args)?;
+    let connection = connection(target, interval, allowed);
+    ensure_agent(&connection, args)?;
     Ok(connection)
 }
 
-/// As [`prepare`] for each. One that cannot be reached keeps its place: the others are watched meanwhile, and it is tried
-/// again. All are looked at at once, then those are asked for that need an answer.
+/// Prepares several connections. An unreachable host keeps its place in the list and is tried again later.
+///
+/// All hosts are checked in parallel without prompts, then those that need a prompt one after another.
 pub fn prepare_all(
     targets: Vec<Target>,
     interval: Millis,
-    args: &FarArgs,
-    may: AllowedActions,
+    args: &PushArgs,
+    allowed: AllowedActions,
 ) -> Vec<Connection> {
-    let looked_at = std::thread::scope(|scope| {
-        let looks = targets.into_iter().map(|target| {
+    let checked = std::thread::scope(|scope| {
+        let checks = targets.into_iter().map(|target| {
             scope.spawn(move || {
-                let connection = connection(target, interval, may);
+                let connection = connection(target, interval, allowed);
                 let has_agent = has_agent(&connection);
                 (connection, has_agent)
             })
         });
-        let looks: Vec<_> = looks.collect();
-        let looks = looks.into_iter().filter_map(|look| look.join().ok());
-        looks.collect::<Vec<_>>()
+        let checks: Vec<_> = checks.collect();
+        let checks = checks.into_iter().filter_map(|check| check.join().ok());
+        checks.collect::<Vec<_>>()
     });
-    for (connection, has_agent) in &looked_at {
-        if !has_agent && let Err(why) = settle(connection, args) {
+    for (connection, has_agent) in &checked {
+        if !has_agent && let Err(why) = ensure_agent(connection, args) {
             say(&format!("gputop: {why}\n"));
         }
     }
-    looked_at.into_iter().map(|(one, _)| one).collect()
+    let connections = checked.into_iter().map(|(connection, _)| connection);
+    connections.collect()
 }
 
-/// What asks the person what ssh has to ask, when a link was lost: where that is answered the next connection is shared.
-pub fn way_in(connection: &Connection) -> Option<InteractiveLogin> {
+/// Returns the command that lets ssh prompt again after a connection was lost. The next connection shares the login.
+pub fn interactive_login(connection: &Connection) -> Option<InteractiveLogin> {
     let Target::Ssh(ssh) = connection.target.clone() else {
         return None;
     };
@@ -133,66 +135,67 @@ pub fn way_in(connection: &Connection) -> Option<InteractiveLogin> {
     })
 }
 
-fn connection(target: Target, interval: Millis, may: AllowedActions) -> Connection {
+fn connection(target: Target, interval: Millis, allowed: AllowedActions) -> Connection {
     let shared = match &target {
-        Target::Ssh(ssh) => share(ssh),
+        Target::Ssh(ssh) => shared_connection(ssh),
         Target::Via(_) | Target::Slurm(_) => None,
     };
     Connection {
         target,
         interval,
-        allow_signals: may.signals,
-        allow_probe: may.probe,
-        allow_watch: may.watch,
+        allow_signals: allowed.signals,
+        allow_probe: allowed.probe,
+        allow_watch: allowed.watch,
         shared,
     }
 }
 
-/// Lets ssh ask what it has to ask, and copies this program where there is none and it is wanted.
-fn settle(connection: &Connection, args: &FarArgs) -> Result<()> {
+/// Lets ssh prompt, and copies this program to a host that lacks it if the user agrees.
+fn ensure_agent(connection: &Connection, args: &PushArgs) -> Result<()> {
     let Target::Ssh(ssh) = &connection.target else {
         return Ok(());
     };
     let shared = connection.shared.as_ref();
-    let HostCheck::NoAgent(bare) = look_at(ssh, shared)? else {
+    let HostCheck::NoAgent(missing) = check_host(ssh, shared)? else {
         return Ok(());
     };
-    let lack = bare.lack(&ssh.host);
-    let is_wanted = args.push.is_some() || (!args.no_push && wants_copy(&lack));
-    let went = if is_wanted {
+    let problem = missing.problem(&ssh.host);
+    let should_copy = args.push.is_some() || (!args.no_push && confirm_copy(&problem));
+    let result = if should_copy {
         push(
             ssh,
             shared,
             args.push.clone().flatten().as_deref(),
-            &bare.machine,
+            &missing.machine,
         )
     } else if IS_AGENT {
         Err(eyre!(
-            "{lack}: install this version there, or `gputop --push {}` copies this one",
+            "{problem}. Install this version there, or copy it with `gputop --push {}`",
             ssh.host
         ))
     } else {
         Err(eyre!(
-            "{lack}: install this version there, or `gputop --push=FILE {}` copies one for {}",
-            ssh.host,
-            bare.machine
+            "{problem}. Install this version there, or copy one for {} with `gputop --push=FILE {}`",
+            missing.machine,
+            ssh.host
         ))
     };
-    match went {
-        // Less is seen of it, which the screen says as long as it is so.
-        Err(why) if bare.has_nvidia_smi => {
-            if is_wanted {
+    match result {
+        // nvidia-smi shows less, and the screen says so.
+        Err(why) if missing.has_nvidia_smi => {
+            if should_copy {
                 say(&format!(
-                    "gputop: {why}; nvidia-smi there tells what it can\n"
+                    "gputop: {why}. Using nvidia-smi on {} instead\n",
+                    ssh.host
                 ));
             }
             Ok(())
         }
-        went => went,
+        result => result,
     }
 }
 
-/// Whether an agent is there and nothing is asked on the way to it.
+/// Returns true if the host has an agent that can be reached without a prompt.
 fn has_agent(connection: &Connection) -> bool {
     let Target::Ssh(ssh) = &connection.target else {
         return true;
@@ -200,108 +203,112 @@ fn has_agent(connection: &Connection) -> bool {
     let mut command = ssh.silent(connection.shared.as_ref(), &look());
     command.stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output();
-    output.is_ok_and(|output| seen(&String::from_utf8_lossy(&output.stdout)) == HostCheck::Agent)
+    output.is_ok_and(|output| {
+        parse_check(&String::from_utf8_lossy(&output.stdout)) == HostCheck::Agent
+    })
 }
 
-/// Where ssh shares this connection: nowhere when the user's configuration says where, or there is no place.
-fn share(ssh: &Ssh) -> Option<Shared> {
+/// Returns the socket for sharing this ssh connection, or `None` if the user's ssh configuration names one or no
+/// directory is suitable.
+fn shared_connection(ssh: &Ssh) -> Option<Shared> {
     let output = ssh.configuration().stderr(Stdio::null()).output().ok()?;
     let mut lines = output.stdout.lines().map_while(Result::ok);
-    let is_told = |line: String| {
+    let is_configured = |line: String| {
         line.strip_prefix("controlpath ")
             .is_some_and(|path| path != "none")
     };
-    if lines.any(is_told) {
+    if lines.any(is_configured) {
         return None;
     }
     let socket = directory(Base::Runtime, "ssh-%C").ok()?;
     own_folder(socket.parent()?).ok()?;
-    // Linux takes 107 bytes, macOS 103; ssh writes 40 for %C, and 17 more while it makes it.
+    // A socket path may have 107 bytes on Linux and 103 on macOS. ssh replaces %C by 40 characters, and appends 17 more
+    // while it creates the socket.
     let is_short = socket.as_os_str().len() + 38 + 17 < 103;
     is_short.then_some(Shared { socket })
 }
 
-fn look_at(ssh: &Ssh, shared: Option<&Shared>) -> Result<HostCheck> {
+fn check_host(ssh: &Ssh, shared: Option<&Shared>) -> Result<HostCheck> {
     let mut command = ssh.asking(shared, &look());
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::inherit());
     let output = run(command)?;
     let text = String::from_utf8_lossy(&output.stdout);
-    match seen(&text) {
+    match parse_check(&text) {
         HostCheck::Unknown if !output.status.success() => {
-            // What it complained of stands above.
+            // ssh has printed the reason.
             let code = output
                 .status
                 .code()
                 .map_or_else(|| "a signal".into(), |code| format!("exit code {code}"));
-            bail!("ssh to {} ended with {code}", ssh.host)
+            bail!("ssh to {} failed with {code}", ssh.host)
         }
-        seen => Ok(seen),
+        check => Ok(check),
     }
 }
 
 fn run(mut command: Command) -> Result<std::process::Output> {
     let child = command.spawn();
     let child = child.wrap_err_with(|| {
-        eyre!("`ssh` cannot be started; it comes with the package openssh-client")
+        eyre!("cannot run `ssh`. Install it, on Debian and Ubuntu with the package openssh-client")
     })?;
     Ok(child.wait_with_output()?)
 }
 
-fn seen(text: &str) -> HostCheck {
-    let (mut bare, mut is_there) = (Bare::default(), false);
+fn parse_check(text: &str) -> HostCheck {
+    let (mut missing, mut is_installed) = (MissingAgent::default(), false);
     for line in text.lines() {
-        is_there |= line.starts_with("gputop-at ");
-        bare.has_nvidia_smi |= line.starts_with("gputop-smi-at ");
+        is_installed |= line.starts_with("gputop-at ");
+        missing.has_nvidia_smi |= line.starts_with("gputop-smi-at ");
         if let Some(machine) = line.strip_prefix("gputop-on ") {
-            bare.machine = visible(machine.trim().as_bytes(), 60);
+            missing.machine = visible(machine.trim().as_bytes(), 60);
         }
-        if let Some((_, words)) = line.split_once(GREETING) {
-            match fits(words.as_bytes()) {
+        if let Some((_, greeting)) = line.split_once(GREETING) {
+            match fits(greeting.as_bytes()) {
                 Ok(()) => return HostCheck::Agent,
-                Err(version) => bare.other = Some(version),
+                Err(version) => missing.incompatible_version = Some(version),
             }
         }
     }
-    // One that did not greet will say why.
-    let is_silent = is_there && bare.other.is_none();
-    match is_silent || bare.machine.is_empty() {
+    // An installed agent that sent no greeting reports the reason when it is connected.
+    let is_silent = is_installed && missing.incompatible_version.is_none();
+    match is_silent || missing.machine.is_empty() {
         true => HostCheck::Unknown,
-        false => HostCheck::NoAgent(bare),
+        false => HostCheck::NoAgent(missing),
     }
 }
 
-/// Asks the person, if there is one.
-fn wants_copy(lack: &str) -> bool {
+/// Asks the user whether to copy gputop, if stdin and stderr are terminals.
+fn confirm_copy(problem: &str) -> bool {
     if !IS_AGENT || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return false;
     }
     let version = env!("CARGO_PKG_VERSION");
     let size = Program::own().map_or_else(|_| String::new(), |own| format!(" ({})", own.size()));
     say(&format!(
-        "gputop: {lack}. Copy this one{size} to ~/.cache/gputop/{version} there? [y/N] "
+        "gputop: {problem}. Copy this program{size} to ~/.cache/gputop/{version} there? [y/N] "
     ));
     let mut answer = String::new();
     let _ = std::io::stdin().read_line(&mut answer);
     matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// Copies what is in `file`, or this program.
+/// Copies `file`, or this program, to a host of the type `machine`.
 fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) -> Result<()> {
     let host = &ssh.host;
     let program = match file {
         Some(file) => Program::in_file(file)?,
         None if IS_AGENT => Program::own()?,
         None => bail!(
-            "this gputop is a client alone, of no use on {host}: install gputop there, or `gputop --push=FILE {host}` \
-             copies one for {machine}"
+            "cannot copy this program to {host}: this build is a client without an agent. Install gputop there, or copy \
+             one for {machine} with `gputop --push=FILE {host}`"
         ),
     };
     if program.machine != Some(machine) {
-        let what = if file.is_some() { "that" } else { "this" };
+        let which = if file.is_some() { "that" } else { "this" };
         bail!(
-            "{host} is {machine}, and {what} program is for {}: install gputop there, or `gputop --push=FILE {host}` \
-             copies one for it",
+            "cannot copy {which} program to {host}: it is for {}, but {host} is {machine}. Install gputop there, or copy \
+             one for {machine} with `gputop --push=FILE {host}`",
             program.machine.unwrap_or("another machine")
         );
     }
@@ -312,7 +319,7 @@ fn push(ssh: &Ssh, shared: Option<&Shared>, file: Option<&Path>, machine: &str) 
         .stderr(Stdio::inherit());
     if !run(command)?.status.success() {
         bail!(
-            "gputop could not be copied to {}, or does not run there: what went wrong stands above",
+            "cannot copy gputop to {}, or run it there; see the error above",
             ssh.host
         );
     }
@@ -324,29 +331,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_host_says_is_found_among_what_its_shell_says() {
+    fn finds_the_answer_of_a_host_within_the_output_of_its_shell() {
         let greeting = "gputop-agent protocol=1 version=0.1.0\n";
         let found =
             format!("Welcome!\ngputop-on Linux x86_64\ngputop-at /usr/bin/gputop\n{greeting}");
-        assert_eq!(seen(&found), HostCheck::Agent);
-        assert_eq!(seen(greeting), HostCheck::Agent);
-        let none = |has_nvidia_smi, other: Option<&str>| {
-            HostCheck::NoAgent(Bare {
+        assert_eq!(parse_check(&found), HostCheck::Agent);
+        assert_eq!(parse_check(greeting), HostCheck::Agent);
+        let none = |has_nvidia_smi, version: Option<&str>| {
+            HostCheck::NoAgent(MissingAgent {
                 machine: "Linux aarch64".into(),
                 has_nvidia_smi,
-                other: other.map(Into::into),
+                incompatible_version: version.map(Into::into),
             })
         };
         assert_eq!(
-            seen("motd\r\ngputop-on Linux aarch64\r\n"),
+            parse_check("motd\r\ngputop-on Linux aarch64\r\n"),
             none(false, None)
         );
         let smi = "gputop-on Linux aarch64\ngputop-smi-at /usr/bin/nvidia-smi\n";
-        assert_eq!(seen(smi), none(true, None));
+        assert_eq!(parse_check(smi), none(true, None));
         let other = format!("{smi}gputop-at gputop\ngputop-agent protocol=99 version=7.1\n");
-        assert_eq!(seen(&other), none(true, Some("7.1")));
+        assert_eq!(parse_check(&other), none(true, Some("7.1")));
         let mute = "gputop-on Linux x86_64\ngputop-at gputop\n";
-        assert_eq!(seen(mute), HostCheck::Unknown);
-        assert_eq!(seen("This account is not available.\n"), HostCheck::Unknown);
+        assert_eq!(parse_check(mute), HostCheck::Unknown);
+        assert_eq!(
+            parse_check("This account is not available.\n"),
+            HostCheck::Unknown
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `gputop`: the dashboard of this host; without an NVIDIA driver the reason, and the built-in recording.
+//! `gputop [TARGET…]`: the dashboard of this host or of remote hosts. Without an NVIDIA driver it shows the reason and
+//! the built-in recording.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +8,12 @@ use color_eyre::Result;
 use color_eyre::eyre::bail;
 use tokio::runtime::Runtime;
 
-use super::connect::{AllowedActions, FarArgs, prepare, prepare_all, way_in};
+use super::connect::{AllowedActions, PushArgs, interactive_login, prepare, prepare_all};
 #[cfg(local)]
 use super::demo;
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{Settings, has_terminal, interval_argument};
+use super::settings::{Settings, has_terminal};
 use super::targets::HostArgs;
 use super::{incident_inbox, malloc_tuning, runtime};
 #[cfg(local)]
@@ -22,7 +23,6 @@ use crate::model::host::Hello;
 use crate::model::permissions::Permissions;
 use crate::model::reading::Reason;
 use crate::model::text::visible;
-use crate::model::units::Millis;
 use crate::source::Update;
 #[cfg(local)]
 use crate::source::local;
@@ -35,16 +35,13 @@ pub struct Args {
     #[command(flatten)]
     hosts: HostArgs,
     #[command(flatten)]
-    far: FarArgs,
+    push: PushArgs,
     #[command(flatten)]
-    may: AllowedActions,
-    /// Time between samples: 1s, 500ms, 2m
-    #[arg(long, short, value_parser = interval_argument)]
-    pub interval: Option<Millis>,
+    allowed: AllowedActions,
 }
 
-/// How long the driver may take before the screen opens without it.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Maximum wait for the driver before the screen opens without it.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let targets = args
@@ -53,31 +50,31 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let runtime = runtime()?;
     let _guard = runtime.enter();
     match <[Target; 1]>::try_from(targets) {
-        Ok([target]) => far(target, args, settings, &runtime),
-        Err(targets) if targets.is_empty() => here(settings, &runtime),
+        Ok([target]) => remote_host(target, args, settings, &runtime),
+        Err(targets) if targets.is_empty() => this_host(settings, &runtime),
         Err(targets) => fleet(targets, args, settings, &runtime),
     }
 }
 
-/// A client sees other hosts alone.
+/// Fails, because a client build can only show remote hosts.
 #[cfg(not(local))]
-fn here(_: &Settings, _: &Runtime) -> Result<u8> {
+fn this_host(_: &Settings, _: &Runtime) -> Result<u8> {
     bail!(
-        "which host? {}: `gputop HOST`, or `gputop demo`",
+        "cannot show this host: {}. Name a host, `gputop HOST`, or run `gputop demo`",
         super::NO_COLLECTORS
     )
 }
 
-/// This host; where nothing can be seen on it, why, and the built-in recording.
+/// Shows this host, or the built-in recording and the reason if no GPU can be read.
 #[cfg(local)]
-fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
+fn this_host(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     let source = local::start(Options {
         permissions: Permissions::readonly(settings.readonly),
         ..agent_options(settings.interval)
     })?;
     let mut host = Host::new(settings.app(None), source);
     let first = runtime.block_on(first_frame(&mut host));
-    if let Some(reason) = first.as_deref().and_then(why_nothing) {
+    if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
         if !has_terminal() {
             super::say(&format!("gputop: {reason}\n"));
             return Ok(1);
@@ -88,11 +85,11 @@ fn here(settings: &Settings, runtime: &Runtime) -> Result<u8> {
     show_one(host, settings, runtime)
 }
 
-fn far(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
-    let connection = prepare(target, settings.interval, &args.far, args.may)?;
+fn remote_host(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
+    let connection = prepare(target, settings.interval, &args.push, args.allowed)?;
     let mut host = host(connection, args, settings)?;
     let first = runtime.block_on(first_frame(&mut host));
-    if let Some(reason) = first.as_deref().and_then(why_nothing) {
+    if let Some(reason) = first.as_deref().and_then(why_no_gpus) {
         super::say(&format!("gputop: {}: {reason}\n", host.app.hello.host));
         return Ok(1);
     }
@@ -101,59 +98,59 @@ fn far(target: Target, args: &Args, settings: &Settings, runtime: &Runtime) -> R
 
 fn show_one(host: Host, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
-    let (desk, service) = incident_inbox::serve(settings.keep());
-    let left = runtime.block_on(tui::run_host(host, settings.outside(), desk));
+    let (inbox, service) = incident_inbox::serve(settings.keep());
+    let left = runtime.block_on(tui::run_host(host, settings.environment(), inbox));
     remote::end_all();
     let left = left?;
     service.finish();
-    Ok(leave(left))
+    Ok(exit_code(left))
 }
 
 fn fleet(targets: Vec<Target>, args: &Args, settings: &Settings, runtime: &Runtime) -> Result<u8> {
     expect_terminal()?;
     malloc_tuning::share_among_many_threads();
-    let connections = prepare_all(targets, settings.interval, &args.far, args.may);
+    let connections = prepare_all(targets, settings.interval, &args.push, args.allowed);
     let hosts = connections.into_iter().map(|connection| {
         let mut host = host(connection, args, settings)?;
         host.app.name = Some(host.app.hello.host.clone());
         Ok(host)
     });
     let hosts = hosts.collect::<Result<Vec<Host>>>()?;
-    let (desk, service) = incident_inbox::serve(settings.keep());
+    let (inbox, service) = incident_inbox::serve(settings.keep());
     let fleet = settings.app(None);
     let left = runtime.block_on(tui::run_fleet(
         hosts,
         (fleet, None),
-        settings.outside(),
-        desk,
+        settings.environment(),
+        inbox,
     ));
     remote::end_all();
     let left = left?;
     service.finish();
-    Ok(leave(left))
+    Ok(exit_code(left))
 }
 
 fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host> {
     let mut app = settings.app(None);
     app.permissions = app.permissions.and(Permissions {
         signals: args
-            .may
+            .allowed
             .signals
             .then_some(())
-            .ok_or("on a far host they want --allow-signals"),
+            .ok_or("signals on a remote host require --allow-signals"),
         probes: args
-            .may
+            .allowed
             .probe
             .then_some(())
-            .ok_or("on a far host it wants --allow-probe"),
+            .ok_or("probes on a remote host require --allow-probe"),
         watches: args
-            .may
+            .allowed
             .watch
             .then_some(())
             .ok_or("naming a log on a remote host requires --allow-watch"),
     });
-    app.hello = Arc::new(awaited(&connection.target));
-    let way_in = way_in(&connection);
+    app.hello = Arc::new(pending_hello(&connection.target));
+    let way_in = interactive_login(&connection);
     Ok(Host {
         login: way_in,
         ..Host::new(app, remote::start(connection)?)
@@ -162,27 +159,27 @@ fn host(connection: Connection, args: &Args, settings: &Settings) -> Result<Host
 
 fn expect_terminal() -> Result<()> {
     if !has_terminal() {
-        let once = if cfg!(local) {
-            "`gputop once` prints one sample, "
+        let alternatives = if cfg!(local) {
+            "Use `gputop once` for one sample, or `gputop record` for a recording"
         } else {
-            ""
+            "Use `gputop record` for a recording"
         };
-        bail!("standard output is no terminal; {once}`gputop record` writes a recording");
+        bail!("stdout is not a terminal, so the dashboard cannot start. {alternatives}");
     }
     Ok(())
 }
 
-/// What is known of a host before it says a word: its name.
-fn awaited(target: &Target) -> Hello {
+/// Returns the greeting to show before the host has sent one: only its name.
+fn pending_hello(target: &Target) -> Hello {
     Hello {
         host: visible(target.name().as_bytes(), 60),
         ..Hello::default()
     }
 }
 
-/// Feeds the app until the first frame; `None` when the driver takes too long to wait for.
+/// Updates the app until the first frame, and returns that frame, or `None` after the timeout.
 async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + DRIVER_TIMEOUT;
     loop {
         let update = tokio::time::timeout_at(deadline, host.source.next())
             .await
@@ -202,8 +199,8 @@ async fn first_frame(host: &mut Host) -> Option<Arc<Frame>> {
     }
 }
 
-/// Why there is nothing to see on this host, if there is nothing.
-pub fn why_nothing(frame: &Frame) -> Option<String> {
+/// Returns the reason that a frame has no GPUs, or `None` if it has some or is still loading.
+pub fn why_no_gpus(frame: &Frame) -> Option<String> {
     let why = frame
         .driver
         .as_ref()?
@@ -214,8 +211,8 @@ pub fn why_nothing(frame: &Frame) -> Option<String> {
     (why.reason != Reason::NotRead).then(|| why.to_string())
 }
 
-/// The exit code for how the dashboard was left.
-pub fn leave(left: CloseReason) -> u8 {
+/// Returns the exit code for the way in which the dashboard ended.
+pub fn exit_code(left: CloseReason) -> u8 {
     match left {
         CloseReason::User | CloseReason::TerminalClosed => 0,
         CloseReason::Signal(number) => u8::try_from(128 + number).unwrap_or(2),

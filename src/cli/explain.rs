@@ -1,9 +1,9 @@
-//! `gputop explain`: read logs, say what went wrong and what to change.
+//! `gputop explain`: finds GPU failures in logs, and explains what went wrong and what to change.
 //!
-//! Each path is a job: a file, or a directory with a log for each rank. Files are read in pieces, so a log may be of
-//! any size; `.gz` and `.zst` are unpacked on the way.
+//! Each path is one job: a file, or a directory with one log for each rank. Files are read in chunks, so logs may be of
+//! any size. `.gz` and `.zst` files are decompressed.
 //!
-//! What is printed ends up in issue trackers and chats, so it is redacted as stored incidents are, unless `--raw` is given.
+//! The output is often pasted into issue trackers and chats. It is redacted like saved incidents unless `--raw` is given.
 
 mod input;
 
@@ -23,16 +23,16 @@ use crate::redact;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Logs, or directories with a log for each rank; `-` is standard input
+    /// Log files, or directories with one log for each rank; `-` is standard input
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print every incident in full, not only the last fatal one
+    /// Print all incidents in full, not only the last fatal one
     #[arg(long)]
     all: bool,
-    /// Print Markdown, for an issue tracker
+    /// Print Markdown for an issue tracker
     #[arg(long)]
     markdown: bool,
     /// Show secrets found in the log instead of replacing them with `***`
@@ -43,7 +43,7 @@ pub struct Args {
     cards: Option<PathBuf>,
 }
 
-/// Exit codes: 0 an incident, 1 none, 2 something could not be read and nothing was found in the rest.
+/// Exit codes: 0 incident found; 1 no incident; 2 an input could not be read, and no incident in the others.
 pub fn run(args: &Args) -> Result<u8> {
     let own;
     let catalogue = match &args.cards {
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     unread += failures.len();
     fatal_first(&mut incidents);
-    // Only what is printed: a log may have gigabytes.
+    // Only the output is redacted, because a log may have gigabytes.
     if !args.raw {
         incidents.iter_mut().for_each(redact::incident);
     }
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<u8> {
         print_styled(&explanation::text(&incidents, args.all, &style))?;
     }
     if incidents.is_empty() && !args.json {
-        say(&nothing(&logs, args.raw));
+        say(&no_incident(&logs, args.raw));
     }
     Ok(exit_code(&incidents, unread))
 }
@@ -107,8 +107,8 @@ fn exit_code(incidents: &[Incident], unread: usize) -> u8 {
     }
 }
 
-/// That no incident was found, with the last exception where there is one: it may be what the reader looks for.
-fn nothing(logs: &[LogFindings], raw: bool) -> String {
+/// Returns the message for logs without an incident. It includes the last exception, which the user may be looking for.
+fn no_incident(logs: &[LogFindings], raw: bool) -> String {
     let bytes: u64 = logs.iter().map(|log| log.bytes).sum();
     let last = logs
         .iter()
@@ -116,24 +116,24 @@ fn nothing(logs: &[LogFindings], raw: bool) -> String {
         .find_map(|log| Some((log, log.tracebacks.last()?)));
     let mut out = match (bytes, logs.len()) {
         (_, 0) => return String::new(),
-        (0, _) => "gputop: there was nothing to read: the input is empty\n".to_owned(),
-        (_, 1) => "gputop: no GPU failure in it\n".to_owned(),
-        (_, n) => format!("gputop: no GPU failure in {n} logs\n"),
+        (0, _) => "gputop: nothing to explain: the input is empty\n".to_owned(),
+        (_, 1) => "gputop: no GPU failure found in the log\n".to_owned(),
+        (_, n) => format!("gputop: no GPU failure found in {n} logs\n"),
     };
     if let Some((log, traceback)) = last {
         let place = traceback.place().map_or_else(String::new, |frame| {
             format!(", raised at {}:{}", frame.file, frame.line)
         });
-        let said = format!("{}: {}", traceback.exception, traceback.message);
-        let said = match raw {
-            true => said.into_bytes(),
-            false => redact::text(said.as_bytes()),
+        let exception = format!("{}: {}", traceback.exception, traceback.message);
+        let exception = match raw {
+            true => exception.into_bytes(),
+            false => redact::text(exception.as_bytes()),
         };
-        let said = visible(&said, 500);
+        let exception = visible(&exception, 500);
         let file = &log.file;
         let _ = writeln!(
             out,
-            "Its last exception is a plain one ({file}:{}{place}):\n{said}",
+            "The last exception is not a GPU failure ({file}:{}{place}):\n{exception}",
             traceback.last_line
         );
     }

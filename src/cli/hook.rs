@@ -1,4 +1,4 @@
-//! `gputop hook`: the Python hook for programs that `gputop run` does not start.
+//! `gputop hook`: installs the Python hook for programs started without `gputop run`.
 
 use clap::Subcommand;
 use color_eyre::Result;
@@ -16,7 +16,10 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 enum Command {
-    /// Write the hook's files if they are not there, and print the directory to put on PYTHONPATH
+    /// Install the hook if it is missing, and print the directory to add to PYTHONPATH
+    #[command(
+        after_help = "Example:\n  PYTHONPATH=$(gputop hook path):$PYTHONPATH python train.py"
+    )]
     Path,
 }
 
@@ -25,8 +28,8 @@ pub fn run(args: &Args) -> Result<u8> {
         Command::Path => {
             let path = install().map_err(|error| {
                 eyre!(
-                    "the hook cannot be written below the cache or the state directory: {error}; set XDG_CACHE_HOME \
-                     to a directory of yours"
+                    "cannot install the hook in the cache or state directory: {error}. Set XDG_CACHE_HOME to a directory \
+                     that you own"
                 )
             })?;
             print(&format!("{}\n", path.display()))?;

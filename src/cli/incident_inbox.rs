@@ -1,7 +1,7 @@
-//! Serves a dashboard's desk: the store's incidents to the screen, what was opened there back into the store.
+//! Connects a dashboard with the incident store: sends saved incidents to the screen, and marks opened ones as read.
 //!
-//! On a thread of its own, since a home may be slow or gone. It looks every two seconds whether the directory has
-//! changed, so that what another `gputop` has kept or opened is seen here.
+//! It runs on its own thread, because the home directory may be slow or unavailable. It checks the directory for changes
+//! every two seconds, to notice incidents that another `gputop` saved or opened.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -14,92 +14,92 @@ use crate::incidents::{Changes, Entry, Store, StoreError, Uid};
 use crate::tui::incidents::{IncidentInbox, IncidentSubject, ListedIncident};
 use crate::watch::Keep;
 
-const PERIOD: Duration = Duration::from_secs(2);
-/// Those that are shown although they were read, and with what was there around them: some ten kilobytes each.
-const NEWEST: usize = 32;
-/// How long the last of what was opened may take to be noted.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Number of newest incidents that are shown even if they were read. They include the scene, about 10 KB each.
+const MAX_NEWEST: usize = 32;
+/// Maximum time to mark the last opened incidents as read on exit.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The thread behind a desk.
+/// The thread that serves an inbox.
 pub struct Service {
-    ended: Receiver<()>,
+    exited: Receiver<()>,
 }
 
 impl Service {
-    /// Waits a moment for what was opened last; after the dashboard has let go of its desk.
+    /// Waits until the last opened incidents are marked as read. The dashboard must have dropped its inbox.
     pub fn finish(self) {
-        // An error is its end: nothing is ever sent.
-        let _ = self.ended.recv_timeout(PATIENCE);
+        // Nothing is ever sent. The channel closes when the thread exits.
+        let _ = self.exited.recv_timeout(FINISH_TIMEOUT);
     }
 }
 
-/// A desk of this user's store.
+/// Starts a thread that serves this user's store, and returns the inbox for the dashboard.
 pub fn serve(keep: Option<Keep>) -> (IncidentInbox, Service) {
     let (incidents, incoming) = tokio::sync::mpsc::unbounded_channel();
-    let (opened, orders) = mpsc::channel();
-    let (alive, ended) = mpsc::channel();
+    let (opened, opened_uids) = mpsc::channel();
+    let (alive, exited) = mpsc::channel();
     let thread = thread::Builder::new().name("incidents".into());
     let started = thread.spawn(move || {
         let _alive: mpsc::Sender<()> = alive;
         if let Ok(store) = Store::of_this_user() {
-            watch(&store, &incidents, &orders);
+            watch(&store, &incidents, &opened_uids);
         }
     });
     if let Err(error) = started {
-        tracing::warn!("the incident store is not watched: {error}");
+        tracing::warn!("cannot watch the incident store: {error}");
     }
-    let desk = IncidentInbox {
+    let inbox = IncidentInbox {
         incoming,
         opened,
         keep,
     };
-    (desk, Service { ended })
+    (inbox, Service { exited })
 }
 
 fn watch(
     store: &Store,
     incidents: &UnboundedSender<Vec<ListedIncident>>,
-    orders: &Receiver<String>,
+    opened_uids: &Receiver<String>,
 ) {
     let mut changes = Changes::default();
     loop {
         if changes.are_new(store) {
-            match worth_showing(store) {
-                Ok(known) => {
-                    if incidents.send(known).is_err() {
+            match unread_and_newest(store) {
+                Ok(listed) => {
+                    if incidents.send(listed).is_err() {
                         return;
                     }
                 }
                 Err(error) => tracing::warn!("{error}"),
             }
         }
-        match orders.recv_timeout(PERIOD) {
-            Ok(first) => mark_read(store, [first].into_iter().chain(orders.try_iter())),
+        match opened_uids.recv_timeout(POLL_INTERVAL) {
+            Ok(first) => mark_read(store, [first].into_iter().chain(opened_uids.try_iter())),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }
 
-/// All that nobody has read, and of those that somebody has the newest, which have their marks in the charts.
+/// Returns all unread incidents, and the newest read ones, which are marked in the charts.
 ///
-/// A record at a time, since a store may have tens of mebibytes of them.
-fn worth_showing(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
+/// Reads one record at a time, because a store may hold tens of MiB.
+fn unread_and_newest(store: &Store) -> Result<Vec<ListedIncident>, StoreError> {
     let (mut list, mut count) = (Vec::new(), 0);
     store.each(|entry| {
         count += 1;
         let time = entry.record.observed.time;
-        // Of old ones the whole is in the store.
-        if count <= NEWEST || !entry.is_read {
-            list.push((time, known(entry, count <= NEWEST)));
+        // Old incidents are listed without their scene, which the store still has.
+        if count <= MAX_NEWEST || !entry.is_read {
+            list.push((time, listed(entry, count <= MAX_NEWEST)));
         }
     })?;
     list.reverse();
     list.sort_by_key(|(time, _)| *time);
-    Ok(list.into_iter().map(|(_, known)| known).collect())
+    Ok(list.into_iter().map(|(_, listed)| listed).collect())
 }
 
-fn known(entry: Entry, with_scene: bool) -> ListedIncident {
+fn listed(entry: Entry, with_scene: bool) -> ListedIncident {
     let subject = IncidentSubject::of_record(&entry.record);
     let scene = entry.record.scene.filter(|_| with_scene);
     ListedIncident {
@@ -117,6 +117,6 @@ fn known(entry: Entry, with_scene: bool) -> ListedIncident {
 fn mark_read(store: &Store, opened: impl Iterator<Item = String>) {
     let uids: Vec<Uid> = opened.filter_map(|uid| uid.parse().ok()).collect();
     if let Err(error) = store.mark_read(&uids) {
-        tracing::warn!("marking incidents as read: {error}");
+        tracing::warn!("cannot mark incidents as read: {error}");
     }
 }

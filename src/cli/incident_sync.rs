@@ -1,7 +1,7 @@
-//! Tells the other side of a connection what this user's incident store holds, and each incident that it asks for.
+//! Sends the list of this user's saved incidents to the client, and each incident that the client requests.
 //!
-//! It reads and writes nothing: what is told is neither read nor kept by that. On a thread of its own, since a home may
-//! be slow or gone.
+//! It does not change the store; sending an incident does not mark it as read. It runs on its own thread, because the
+//! home directory may be slow or unavailable.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -15,43 +15,45 @@ use crate::source::live_message::Reply;
 use crate::source::remote::MAX_LISTED_INCIDENTS;
 use crate::source::remote::serve::IncidentRequests;
 
-const PERIOD: Duration = Duration::from_secs(2);
-/// What is older is told to nobody who was not there.
-const OLD: Duration = Duration::from_hours(30 * 24);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Older incidents are not listed.
+const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
-/// This user's store, or none where there is none to be had.
+/// Starts a thread that serves this user's store, or returns `None` if the store is not available.
 pub fn serve() -> Option<IncidentRequests> {
     let store = Store::of_this_user().ok()?;
-    let (asked, orders) = mpsc::channel();
-    let (tell, told) = unbounded_channel();
+    let (asked, requests) = mpsc::channel();
+    let (replies, told) = unbounded_channel();
     let thread = thread::Builder::new().name("incidents".into());
-    thread.spawn(move || watch(&store, &orders, &tell)).ok()?;
+    thread
+        .spawn(move || watch(&store, &requests, &replies))
+        .ok()?;
     Some(IncidentRequests {
         asked,
         replies: told,
     })
 }
 
-/// Until the other side is gone.
-fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>) {
+/// Serves the store until the client disconnects.
+fn watch(store: &Store, requests: &Receiver<String>, replies: &UnboundedSender<Reply>) {
     let mut changes = Changes::default();
     loop {
         if changes.are_new(store) {
-            let files = Reply {
-                stored_incidents: Some(files(store)),
+            let list = Reply {
+                stored_incidents: Some(recent(store)),
                 ..Reply::default()
             };
-            if tell.send(files).is_err() {
+            if replies.send(list).is_err() {
                 return;
             }
         }
-        match orders.recv_timeout(PERIOD) {
+        match requests.recv_timeout(POLL_INTERVAL) {
             Ok(uid) => {
                 let incident = Reply {
-                    incident: Some(Box::new(kept(store, uid))),
+                    incident: Some(Box::new(read(store, uid))),
                     ..Reply::default()
                 };
-                if tell.send(incident).is_err() {
+                if replies.send(incident).is_err() {
                     return;
                 }
             }
@@ -61,14 +63,15 @@ fn watch(store: &Store, orders: &Receiver<String>, tell: &UnboundedSender<Reply>
     }
 }
 
-/// The newest first.
-fn files(store: &Store) -> Vec<OnShelf> {
-    let mut files = store.recent_files(OLD).unwrap_or_default();
-    files.truncate(MAX_LISTED_INCIDENTS);
-    files
+/// Returns the recent incidents, newest first.
+fn recent(store: &Store) -> Vec<OnShelf> {
+    let mut recent = store.recent_files(MAX_AGE).unwrap_or_default();
+    recent.truncate(MAX_LISTED_INCIDENTS);
+    recent
 }
 
-fn kept(store: &Store, uid: String) -> RemoteIncident {
+/// Reads an incident. The result has no record if the incident is not in the store.
+fn read(store: &Store, uid: String) -> RemoteIncident {
     let entry = uid
         .parse::<Uid>()
         .ok()
@@ -79,7 +82,7 @@ fn kept(store: &Store, uid: String) -> RemoteIncident {
             ..RemoteIncident::default()
         };
     };
-    // No screen shows them, and they are most of it.
+    // No screen shows the blocks, which are most of the data.
     if let Some(scene) = &mut entry.record.scene {
         scene.forget_blocks();
     }

@@ -1,6 +1,6 @@
-//! `gputop incidents`: what went wrong so far, from the store.
+//! `gputop incidents`: lists, shows and exports saved incidents.
 //!
-//! Exit codes: 0 shown; 1 there is none, or none of that name; 2 the store cannot be read, or a file not written.
+//! Exit codes: 0 shown; 1 no incident found; 2 the store cannot be read, or a file cannot be written.
 
 mod report;
 mod table;
@@ -38,32 +38,36 @@ struct ListArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List them, the newest first; `*` marks those that nobody has read
+    /// List saved incidents, newest first; `*` marks unread ones
+    #[command(after_help = "Example:\n  gputop incidents list")]
     List(ListArgs),
-    /// Explain one, and mark it as read
+    /// Explain an incident, and mark it as read
+    #[command(after_help = "Example:\n  gputop incidents show 7f3a")]
     Show {
-        /// The beginning or the end of its name is enough
+        /// UID of the incident, or its beginning or end
         uid: String,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print one for an issue tracker, or with all that is kept of it
+    /// Print an incident as Markdown for an issue tracker, or as JSON
+    #[command(after_help = "Example:\n  gputop incidents export 7f3a > incident.md")]
     Export {
-        /// The beginning or the end of its name is enough
+        /// UID of the incident, or its beginning or end
         uid: String,
-        /// Print Markdown (the default)
+        /// Print Markdown (default)
         #[arg(long, conflicts_with = "json")]
         markdown: bool,
-        /// Print JSON: the log excerpt, the evidence, the environment as well
+        /// Print JSON, with the log excerpt, the evidence and the environment
         #[arg(long)]
         json: bool,
     },
-    /// Show what a report to gputop's authors would hold, for when an explanation is wrong; nothing is sent
+    /// Print a report for gputop's authors about a wrong explanation; nothing is sent
+    #[command(after_help = "Example:\n  gputop incidents report 7f3a -o report.md")]
     Report {
-        /// The beginning or the end of its name is enough
+        /// UID of the incident, or its beginning or end
         uid: String,
-        /// Write it to this file
+        /// Write the report to this file
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -75,25 +79,25 @@ pub fn run(args: &Args) -> Result<u8> {
         None => list(&store, args.list.json),
         Some(Command::List(list_args)) => list(&store, list_args.json),
         Some(Command::Show { uid, json }) => {
-            on(&store, uid, |uid, record| show(&store, uid, record, *json))
+            with_incident(&store, uid, |uid, record| show(&store, uid, record, *json))
         }
-        Some(Command::Export { uid, json, .. }) => on(&store, uid, |_, record| {
+        Some(Command::Export { uid, json, .. }) => with_incident(&store, uid, |_, record| {
             if *json {
                 print_json(&document(record)?)?;
             } else {
                 let incident = std::slice::from_ref(&record.incident);
-                print(&(explanation::markdown(incident, true) + &around(record)))?;
+                print(&(explanation::markdown(incident, true) + &anonymous_scene(record)))?;
             }
             Ok(0)
         }),
-        Some(Command::Report { uid, output }) => on(&store, uid, |uid, record| {
+        Some(Command::Report { uid, output }) => with_incident(&store, uid, |uid, record| {
             let text = report::text(record);
             match output {
                 Some(path) => report::write(path, &text)?,
                 None => {
                     print(&text)?;
                     say(&format!(
-                        "gputop: this is all that the report would hold; nothing was written or sent. To write it:\n\
+                        "gputop: this is the whole report; nothing was written or sent. To write it to a file:\n\
                          gputop incidents report {uid} -o report.md\n"
                     ));
                 }
@@ -103,13 +107,17 @@ pub fn run(args: &Args) -> Result<u8> {
     }
 }
 
-/// Does something with the incident that the user means.
-fn on(store: &Store, word: &str, with: impl FnOnce(&Uid, &Record) -> Result<u8>) -> Result<u8> {
+/// Calls `action` with the incident whose UID begins or ends with `part`.
+fn with_incident(
+    store: &Store,
+    part: &str,
+    action: impl FnOnce(&Uid, &Record) -> Result<u8>,
+) -> Result<u8> {
     let found = store
-        .find(word)
+        .find(part)
         .and_then(|uid| store.read(&uid).map(|record| (uid, record)));
     match found {
-        Ok((uid, record)) => with(&uid, &record),
+        Ok((uid, record)) => action(&uid, &record),
         Err(error @ (StoreError::Unknown { .. } | StoreError::Ambiguous { .. })) => {
             say(&format!("gputop: {error}\n"));
             Ok(1)
@@ -137,23 +145,23 @@ fn list(store: &Store, json: bool) -> Result<u8> {
         let width = std::io::stdout().is_terminal().then(super::width);
         print(&table::text(&entries, &TimeZone::system(), width))?;
     }
-    const MAX_SUGGESTED: usize = 5;
-    for one in unreadable.iter().take(MAX_SUGGESTED) {
-        let file = store.folder().join(&one.file);
+    const MAX_REPORTED_FILES: usize = 5;
+    for skipped in unreadable.iter().take(MAX_REPORTED_FILES) {
+        let file = store.folder().join(&skipped.file);
         say(&format!(
-            "gputop: {} is passed over: {}\n",
+            "gputop: skipped {}: {}\n",
             file.display(),
-            one.why
+            skipped.why
         ));
     }
-    if unreadable.len() > MAX_SUGGESTED {
+    if unreadable.len() > MAX_REPORTED_FILES {
         say(&format!(
-            "gputop: and {} more files\n",
-            unreadable.len() - MAX_SUGGESTED
+            "gputop: skipped {} more files\n",
+            unreadable.len() - MAX_REPORTED_FILES
         ));
     }
     if entries.is_empty() && !json {
-        say("gputop: no incident so far; `gputop run` and a dashboard keep those that they see\n");
+        say("gputop: no saved incidents. `gputop run` and the dashboard save incidents\n");
     }
     Ok(u8::from(entries.is_empty()))
 }
@@ -178,16 +186,16 @@ fn show(store: &Store, uid: &Uid, record: &Record, json: bool) -> Result<u8> {
             Escaped(&circumstances(uid, record, style.width))
         ))?;
     }
-    // Somebody has read it; a store that cannot note that shows it once more.
+    // If this fails, the incident stays unread.
     if let Err(error) = store.mark_read(std::slice::from_ref(uid)) {
-        tracing::warn!("marking {uid} as read: {error}");
+        tracing::warn!("cannot mark {uid} as read: {error}");
     }
     Ok(0)
 }
 
-/// What an explanation of a log has none of: when it was, where, and of which command.
+/// Returns the lines that the explanation of a log lacks: time, host, command, scene and versions.
 fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
-    let when = table::moment(&record.incident, &TimeZone::system(), "%Y-%m-%d %H:%M:%S");
+    let when = table::local_time(&record.incident, &TimeZone::system(), "%Y-%m-%d %H:%M:%S");
     let host = record.incident.host.as_ref();
     let host = host.map_or_else(String::new, |host| format!(" on {host}"));
     let mut out = format!("WHEN  {when}{host}  {uid}\n");
@@ -206,8 +214,8 @@ fn circumstances(uid: &Uid, record: &Record, width: usize) -> String {
     out
 }
 
-/// What was there around it, for strangers.
-fn around(record: &Record) -> String {
+/// Returns the scene without names of processes and users, for publication.
+fn anonymous_scene(record: &Record) -> String {
     const WIDTH: usize = 100;
     let Some(scene) = &record.scene else {
         return String::new();
@@ -219,7 +227,7 @@ fn around(record: &Record) -> String {
         return String::new();
     }
     let text = explanation::fenced("", &lines.join("\n"));
-    format!("\n### What was there\n\n{text}\n")
+    format!("\n### Scene\n\n{text}\n")
 }
 
 const SCHEMA: u32 = 1;
@@ -237,7 +245,7 @@ struct IncidentRow<'a> {
     read: bool,
 }
 
-/// All that is kept, in the shape of `explain --json`.
+/// Returns the whole record as JSON, in the format of `explain --json`.
 fn document(record: &Record) -> Result<String> {
     let document = Document {
         schema: SCHEMA,

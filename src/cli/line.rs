@@ -1,4 +1,4 @@
-//! `gputop line`: one line for a status bar, such as tmux's `status-right`.
+//! `gputop line`: prints one line for a status bar, such as tmux's `status-right`.
 
 use std::time::Duration;
 
@@ -15,26 +15,26 @@ use crate::source::{Update, local};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Only this GPU, by its NVML index
+    /// Show only the GPU with this NVML index
     #[arg(long, value_name = "N")]
     gpu: Option<u32>,
-    /// Columns at most: several GPUs are folded to fit
+    /// Limit the line to this width; several GPUs are summarised to fit
     #[arg(long, value_name = "COLUMNS", default_value_t = 60)]
     width: usize,
 }
 
-/// The first frame has all that the line shows. It waits for the processes a quarter of this.
-const BRISK: Millis = Millis(80);
-/// A status bar is drawn every few seconds: a driver that needs longer has no place in it.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// The first frame has everything that the line shows. It waits a quarter of this for the processes.
+const SAMPLE_INTERVAL: Millis = Millis(80);
+/// Status bars are redrawn every few seconds, so waiting longer is of no use.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args) -> Result<u8> {
-    let mut source = local::start(agent_options(BRISK))?;
+    let mut source = local::start(agent_options(SAMPLE_INTERVAL))?;
     let frame = async {
         while let Some(update) = source.next().await {
             match update {
                 Update::Frame(frame)
-                    if !frame.gpus.is_empty() || dashboard::why_nothing(&frame).is_some() =>
+                    if !frame.gpus.is_empty() || dashboard::why_no_gpus(&frame).is_some() =>
                 {
                     return Some(frame);
                 }
@@ -43,20 +43,20 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         None
     };
-    let frame = runtime()?.block_on(async { tokio::time::timeout(PATIENCE, frame).await });
+    let frame = runtime()?.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, frame).await });
     let Ok(frame) = frame else {
-        bail!("the driver has not answered for {} s", PATIENCE.as_secs());
+        bail!(super::driver_timeout(DRIVER_TIMEOUT));
     };
-    let frame = frame.ok_or_eyre("nothing could be collected on this host")?;
-    if let Some(why) = dashboard::why_nothing(&frame) {
+    let frame = frame.ok_or_eyre(super::NO_SAMPLE)?;
+    if let Some(why) = dashboard::why_no_gpus(&frame) {
         super::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }
-    let wanted = |gpu: &&Gpu| args.gpu.is_none_or(|index| gpu.index == index);
-    let gpus: Vec<&Gpu> = frame.gpus.iter().filter(wanted).collect();
+    let is_selected = |gpu: &&Gpu| args.gpu.is_none_or(|index| gpu.index == index);
+    let gpus: Vec<&Gpu> = frame.gpus.iter().filter(is_selected).collect();
     if let (Some(index), []) = (args.gpu, &*gpus) {
         let last = frame.gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
-        bail!("--gpu {index}: this machine has the GPUs 0 to {last}");
+        bail!("--gpu {index}: no such GPU; this host has GPUs 0 to {last}");
     }
     print(&(export::line::of(&gpus, &frame, args.width) + "\n"))?;
     Ok(0)

@@ -1,7 +1,8 @@
-//! What goes wrong behind the screen is written to a file, since the screen is taken.
+//! The log file, because messages on stderr would damage the screen.
 //!
-//! `$XDG_STATE_HOME/gputop/gputop.log`, warnings and errors; the variable `GPUTOP_LOG` sets another level. A file over
-//! a mebibyte is begun anew. Where it cannot be written, nothing is: a read-only home is no reason not to run.
+//! Warnings and errors go to `$XDG_STATE_HOME/gputop/gputop.log`. The variable `GPUTOP_LOG` sets another level. The file is
+//! emptied at start if it is larger than 1 MiB. If it cannot be written, gputop runs without a log, so that it works
+//! with a read-only home directory.
 
 use std::fs::File;
 use std::sync::Mutex;
@@ -13,7 +14,7 @@ use crate::user_files::{self, Base, directory};
 pub const LEVEL_VARIABLE: &str = "GPUTOP_LOG";
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Starts writing; at most once a process.
+/// Starts logging. Call it at most once in a process.
 pub fn start() {
     let Some(file) = open() else { return };
     let level = EnvFilter::try_from_env(LEVEL_VARIABLE).unwrap_or_else(|_| EnvFilter::new("warn"));

@@ -1,8 +1,8 @@
-//! The command line: one file for each subcommand, and the rule that turns an outcome into an exit code.
+//! The command line: one file for each subcommand.
 //!
-//! Exit codes: 0 fine; 1 nothing to show (no NVIDIA driver, no terminal to show it on); 2 usage or failure;
-//! 128 + N when signal N ended the dashboard; of `run` those of its command.
-// Printing is what a command line is for.
+//! Exit codes: 0 success; 1 nothing to show (such as no NVIDIA driver or no terminal); 2 usage error or failure;
+//! 128 + N if signal N ended the dashboard. `run` returns the exit code of its command.
+// The command line prints its output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(local)]
@@ -51,82 +51,125 @@ mod whatif;
 use clap::{Parser, Subcommand};
 use color_eyre::Result;
 
-use self::settings::{Settings, SharedArgs};
+use self::settings::{Flags, Settings, SettingsArgs};
 use crate::model::text::{Escaped, json_escaped};
 
-/// A top for NVIDIA GPUs that knows what the allocator knows
+/// Show who uses the memory of NVIDIA GPUs, and why it is full
 #[derive(Debug, Parser)]
-#[command(name = "gputop", version, about, subcommand_precedence_over_arg = true)]
+#[command(
+    name = "gputop",
+    version,
+    about,
+    subcommand_precedence_over_arg = true,
+    after_help = "Example:\n  gputop               # this host\n  gputop gpu1 me@gpu2  # remote hosts, over ssh"
+)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    shared: SharedArgs,
+    dashboard: dashboard::Args,
     #[command(flatten)]
-    top: dashboard::Args,
+    settings: SettingsArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     #[cfg(local)]
-    /// Print one sample: every GPU, and every process that is on one of them
+    /// Print one sample of all GPUs and their processes
+    #[command(after_help = "Example:\n  gputop once --csv > sample.csv")]
     Once(once::Args),
     #[cfg(local)]
-    /// Print one short line, for tmux's status-right and the like
+    /// Print one line for a status bar, such as tmux status-right
+    #[command(after_help = "Example:\n  tmux set -g status-right '#(gputop line --width 40)'")]
     Line(line::Args),
-    /// Record this host, or others, until interrupted
+    /// Record this host, or remote hosts, until interrupted
+    #[command(after_help = "Example:\n  gputop record --for 8h --output night.gpt.zst")]
     Record(record::Args),
-    /// Play a recording, or several side by side
+    /// Play recordings, several of them side by side
+    #[command(after_help = "Example:\n  gputop replay --speed 8 night.gpt.zst")]
     Replay(replay::Args),
     /// Play the built-in recording of a training run
-    Demo,
+    #[command(after_help = "Example:\n  gputop demo")]
+    Demo(demo::Args),
     #[cfg(local)]
-    /// Show what PyTorch's allocator of a running process holds
+    /// Show the state of PyTorch's allocator in a running process
+    #[command(after_help = "Example:\n  gputop allocator 4123 --blocks")]
     Allocator(allocator::Args),
     #[cfg(local)]
-    /// Allocate on the real card for a moment: what the driver gives, and what a pattern leaves of an allocator
+    /// Allocate GPU memory briefly to measure how much the driver can provide, and how it fragments
+    #[command(after_help = "Example:\n  gputop probe --gpu 0 --policy native --policy expandable")]
     Probe(probe::Args),
     #[cfg(local)]
-    /// What `probe` starts
+    /// Run the child process of `gputop probe`
     #[command(name = crate::probe::CHILD, hide = true)]
     ProbeChild,
-    /// Show a memory snapshot of PyTorch: map, history, who holds what
+    /// Show a PyTorch memory snapshot: segments, history and allocation stacks
+    #[command(after_help = "Example:\n  gputop snapshot snapshot.pickle")]
     Snapshot(snapshot::Args),
-    /// What the same allocations would have reserved under other settings of PyTorch's allocator
+    /// Replay allocations under other settings of PyTorch's allocator
+    #[command(
+        after_help = "Example:\n  gputop whatif snapshot.pickle --conf expandable_segments:True --card 24GiB"
+    )]
     Whatif(whatif::Args),
     #[cfg(local)]
-    /// Run a command as if typed; when it fails, say what went wrong and what to change
+    /// Run a command, and explain its failure
+    #[command(after_help = "Example:\n  gputop run python train.py --batch 8")]
     Run(run::Args),
     #[cfg(local)]
-    /// The Python hook, for programs that are not started by `gputop run`
+    /// Set up the Python hook for programs started without `gputop run`
+    #[command(
+        after_help = "Example:\n  PYTHONPATH=$(gputop hook path):$PYTHONPATH python train.py"
+    )]
     Hook(hook::Args),
-    /// Read logs of a crash, say what went wrong and what to change
+    /// Explain GPU failures found in logs
+    #[command(after_help = "Example:\n  gputop explain slurm-81234.out")]
     Explain(explain::Args),
-    /// What went wrong so far, kept until it was read
+    /// List saved incidents
+    #[command(after_help = "Example:\n  gputop incidents show 7f3a")]
     Incidents(incidents::Args),
-    /// The explanations, browsed
+    /// Browse the error catalogue
+    #[command(after_help = "Example:\n  gputop cards oom-fragmentation")]
     Cards(cards::Args),
     #[cfg(local)]
-    /// Say what works here, what does not, and what would help
+    /// Check what works on this host, and show fixes
+    #[command(after_help = "Example:\n  gputop doctor")]
     Doctor(doctor::Args),
-    /// The settings in force, and whether the configuration is right
+    /// Print or check the configuration
+    #[command(after_help = "Example:\n  gputop config print")]
     Config(config::Args),
-    /// Completions, manual pages, the reference
+    /// Generate shell completions, man pages and the reference
+    #[command(
+        after_help = "Example:\n  gputop generate completions bash > ~/.local/share/bash-completion/completions/gputop"
+    )]
     Generate(generate::Args),
     #[cfg(local)]
-    /// What `gputop HOST` runs there
+    /// Serve a remote gputop over standard input and output
     #[command(hide = true)]
     Agent(agent::Args),
     #[cfg(not(local))]
     #[command(flatten)]
-    Absent(unavailable::Absent),
+    Unavailable(unavailable::Unavailable),
 }
 
-/// Why this host is not seen, of a build without `cfg(local)`: a clause.
+/// The reason that a build without `cfg(local)` cannot show this host: a clause.
 #[cfg(any(test, not(local)))]
-const NO_COLLECTORS: &str = "this gputop is a client, built without what sees its own host";
+const NO_COLLECTORS: &str = "this build is a client and cannot read local GPUs";
 
-/// The names of all subcommands, for hints.
+/// Error for a host that yields no sample.
+#[cfg(local)]
+const NO_SAMPLE: &str =
+    "no sample from this host: the collectors stopped. `gputop doctor` shows what works";
+
+/// Returns the error for a driver that does not answer.
+#[cfg(local)]
+fn driver_timeout(timeout: std::time::Duration) -> String {
+    format!(
+        "no answer from the NVIDIA driver within {} s: it may hang, and `nvidia-smi` with it. Check `dmesg` for Xid errors",
+        timeout.as_secs()
+    )
+}
+
+/// Returns the names of all subcommands, for hints.
 pub fn subcommands() -> Vec<String> {
     use clap::CommandFactory;
     Cli::command()
@@ -144,27 +187,26 @@ pub fn check_config(text: &str) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
-/// Runs what was asked for.
-///
-/// # Errors
-/// With one sentence for the user: what is wrong, where, what to do.
+/// Runs the subcommand, or the dashboard, and returns the exit code. An error is a message for the user.
 pub fn run(cli: &Cli) -> Result<u8> {
     #[cfg(local)]
     let is_agent = matches!(cli.command, Some(Command::Agent(_)));
     #[cfg(not(local))]
     let is_agent = false;
-    // The command of `gputop run` is to find the limit as it was.
+    // The command of `gputop run` must inherit the original limit.
     #[cfg(local)]
     if !matches!(cli.command, Some(Command::Run(_) | Command::ProbeChild)) {
         crate::open_files::raise();
     }
-    // An agent writes nothing where it is.
+    // An agent writes no files on its host.
     if !is_agent {
         log::start();
     }
-    // Only what is set by them reads the settings: a slip in the configuration keeps nobody from an explanation.
-    let settings = |interval| {
-        let settings = Settings::read(&cli.shared, interval)?;
+    // Options before the subcommand apply as well: `gputop --config FILE once`.
+    let before = || cli.settings.flags();
+    // Only subcommands that use settings read them, so a broken configuration does not prevent an explanation.
+    let settings = |flags: Flags| {
+        let settings = Settings::read(&flags.or(before()))?;
         if let Some(why) = &settings.unread {
             say(&format!(
                 "gputop: your settings, incidents and log are not used: {why}\n"
@@ -173,40 +215,40 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Ok::<_, color_eyre::Report>(settings)
     };
     match &cli.command {
-        None => dashboard::run(&cli.top, &settings(cli.top.interval)?),
+        None => dashboard::run(&cli.dashboard, &settings(Flags::default())?),
         #[cfg(local)]
-        Some(Command::Once(args)) => once::run(args, &settings(None)?),
+        Some(Command::Once(args)) => once::run(args, &settings(args.flags())?),
         #[cfg(local)]
         Some(Command::Line(args)) => line::run(args),
-        Some(Command::Record(args)) => record::run(args, &settings(args.interval)?),
-        Some(Command::Replay(args)) => replay::run(args, &settings(None)?),
-        Some(Command::Demo) => demo::run(&settings(None)?),
+        Some(Command::Record(args)) => record::run(args, &settings(args.flags())?),
+        Some(Command::Replay(args)) => replay::run(args, &settings(args.view.flags())?),
+        Some(Command::Demo(args)) => demo::run(&settings(args.view.flags())?),
         Some(Command::Generate(args)) => generate::run(args, || {
-            // With a slip in the configuration there are none.
-            settings(None).map_or_else(|_| Vec::new(), |settings| settings.groups)
+            // A broken configuration has no groups to complete.
+            settings(Flags::default()).map_or_else(|_| Vec::new(), |settings| settings.groups)
         }),
         #[cfg(local)]
         Some(Command::Agent(args)) => agent::run(args),
-        Some(Command::Config(args)) => config::run(args, &cli.shared, cli.top.interval),
+        Some(Command::Config(args)) => config::run(args, before()),
         #[cfg(local)]
         Some(Command::Allocator(args)) => allocator::run(args),
         #[cfg(local)]
         Some(Command::Probe(args)) => probe::run(args),
         #[cfg(local)]
         Some(Command::ProbeChild) => Ok(crate::probe::child::run()),
-        Some(Command::Snapshot(args)) => snapshot::run(args, || settings(None)),
-        Some(Command::Whatif(args)) => whatif::run(args, || settings(None)),
+        Some(Command::Snapshot(args)) => snapshot::run(args, || settings(args.flags())),
+        Some(Command::Whatif(args)) => whatif::run(args, || settings(args.flags())),
         #[cfg(local)]
-        Some(Command::Run(args)) => run::run(args, &cli.shared),
+        Some(Command::Run(args)) => run::run(args, &args.flags().or(before())),
         #[cfg(local)]
         Some(Command::Hook(args)) => hook::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::Incidents(args)) => incidents::run(args),
         Some(Command::Cards(args)) => cards::run(args),
         #[cfg(local)]
-        Some(Command::Doctor(args)) => doctor::run(args, &cli.shared),
+        Some(Command::Doctor(args)) => doctor::run(args, &args.config.flags().or(before())),
         #[cfg(not(local))]
-        Some(Command::Absent(absent)) => color_eyre::eyre::bail!(absent.sentence()),
+        Some(Command::Unavailable(command)) => color_eyre::eyre::bail!(command.message()),
     }
 }
 
@@ -220,11 +262,13 @@ fn print_json(json: &str) -> Result<()> {
     print_styled(&json_escaped(json))
 }
 
-/// Prints text with our own escape sequences, whose other parts are escaped already. A closed pipe is not a failure.
+/// Prints text that contains gputop's own escape sequences. The caller has escaped the rest. A closed pipe is not a failure.
 fn print_styled(text: &str) -> Result<()> {
     use std::io::Write;
     if closed_stdout::is_closed() {
-        color_eyre::eyre::bail!("cannot print: standard output is closed");
+        color_eyre::eyre::bail!(
+            "cannot print: standard output is closed. Redirect it to a file or /dev/null"
+        );
     }
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -238,22 +282,21 @@ pub fn say(text: &str) {
     say_styled(&Escaped(text).to_string());
 }
 
-/// Prints a message with our own escape sequences, whose other parts are escaped already.
+/// Prints a message that contains gputop's own escape sequences. The caller has escaped the rest.
 fn say_styled(text: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Erases the line on which progress is shown on standard error.
+/// Erases the progress line on standard error.
 fn erase_line() {
     say_styled("\r\x1b[2K");
 }
 
-/// Parses the command line, or returns the exit code after a message. Clap quotes arguments and environment variables as
-/// they are; a message that quotes a control character is printed escaped, without colors.
+/// Parses the command line. Returns the exit code as an error after it printed help, the version or a usage error.
 ///
-/// # Errors
-/// With the exit code for help, the version, or a usage error.
+/// Clap quotes arguments and environment variables unchanged. A message that quotes a control character is printed
+/// escaped, without colours.
 pub fn parse() -> Result<Cli, u8> {
     Cli::try_parse().map_err(|error| {
         let plain = error.to_string();
@@ -268,12 +311,12 @@ pub fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// How wide what is printed on standard output may be.
+/// Returns the maximum width of lines on standard output.
 fn width() -> usize {
     width_of(settings::has_terminal())
 }
 
-/// The terminal's width where it is printed on one, or 80.
+/// Returns the terminal's width, or 80 if the output is not a terminal.
 fn width_of(is_terminal: bool) -> usize {
     let size = if is_terminal {
         crossterm::terminal::size().ok()
@@ -289,9 +332,94 @@ fn width_of(is_terminal: bool) -> usize {
     })
 }
 
-/// The runtime of the one task there is: the loop. Collectors have threads of their own.
+/// Returns the runtime of the main loop, which is the only task. Collectors have their own threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use super::*;
+
+    fn each(command: &Command, visit: &mut impl FnMut(&Command)) {
+        visit(command);
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            each(sub, visit);
+        }
+    }
+
+    #[test]
+    fn every_help_ends_with_one_example_that_runs_the_command() {
+        let mut program = Cli::command().disable_help_subcommand(true);
+        program.build();
+        each(&program, &mut |command| {
+            let name = command.get_bin_name().unwrap_or_default().to_owned();
+            let help = command.clone().render_long_help().to_string();
+            assert_eq!(help.matches("Example:\n").count(), 1, "{name}: {help}");
+            let example = help.split("Example:\n").nth(1).unwrap_or_default();
+            assert!(example.contains(&name), "{name}: {example}");
+            assert!(!example.contains("\n\n"), "{name}: {example}");
+        });
+    }
+
+    #[test]
+    fn help_lists_only_options_that_apply() {
+        let program = Cli::command();
+        let options = |name: &str| -> Vec<String> {
+            let command = program.find_subcommand(name).expect(name);
+            let flags = command.get_arguments().filter_map(|arg| arg.get_long());
+            flags.map(str::to_owned).collect()
+        };
+        let settings = [
+            "config",
+            "theme",
+            "density",
+            "ascii",
+            "no-mouse",
+            "readonly",
+            "on-incident",
+            "probe-interval",
+            "interval",
+        ];
+        for (name, expected) in [
+            ("explain", &[][..]),
+            ("incidents", &[]),
+            ("cards", &[]),
+            ("generate", &[]),
+            ("record", &["config", "on-incident", "interval"]),
+            ("demo", &["config", "theme", "density", "ascii", "no-mouse"]),
+            ("snapshot", &["config", "theme", "ascii", "no-mouse"]),
+            #[cfg(local)]
+            ("once", &["config", "ascii"]),
+            #[cfg(local)]
+            ("run", &["config", "on-incident"]),
+            #[cfg(local)]
+            ("doctor", &["config"]),
+            #[cfg(local)]
+            ("allocator", &[]),
+        ] {
+            let options = options(name);
+            let listed = settings.iter().filter(|s| options.iter().any(|o| o == *s));
+            assert_eq!(listed.copied().collect::<Vec<_>>(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn options_after_the_subcommand_override_those_before_it() {
+        let cli = Cli::try_parse_from([
+            "gputop", "--config", "a", "--theme", "dark", "demo", "--theme", "light",
+        ]);
+        let cli = cli.expect("valid arguments");
+        let Some(super::Command::Demo(args)) = &cli.command else {
+            panic!("{cli:?}");
+        };
+        let flags = args.view.flags().or(cli.settings.flags());
+        assert_eq!(flags.config.as_deref(), Some("a".as_ref()));
+        let first = flags.values.first().map(|(_, raw)| raw.to_string());
+        assert_eq!(first.as_deref(), Some("\"light\""));
+    }
 }

@@ -1,4 +1,4 @@
-//! `gputop once`: one sample as a table, JSON or CSV.
+//! `gputop once`: prints one sample as a table, JSON or CSV.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use color_eyre::Result;
 use color_eyre::eyre::{OptionExt, bail};
 
-use super::settings::{Settings, agent_options, has_terminal};
+use super::settings::{ConfigArgs, Flags, GlyphArgs, Settings, agent_options, has_terminal};
 use super::{dashboard, print, print_json, runtime};
 use crate::export;
 use crate::model::document::Document;
@@ -21,21 +21,31 @@ use crate::source::{Update, local};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Print JSON: sizes in bytes, power in milliwatts, a missing value as its reason
+    /// Print JSON, with sizes in bytes, power in mW, and a reason for each missing value
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Print CSV: a line for each process on each GPU
+    /// Print CSV, with one line for each process on each GPU
     #[arg(long)]
     csv: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    glyphs: GlyphArgs,
 }
 
-/// Rates need two readings; they are this far apart.
-const APART: Millis = Millis(300);
-const PATIENCE: Duration = Duration::from_secs(10);
+impl Args {
+    pub fn flags(&self) -> Flags {
+        self.config.flags().with(self.glyphs.values())
+    }
+}
+
+/// Time between the two readings that rates require.
+const RATE_INTERVAL: Millis = Millis(300);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let (hello, frame) = frame(is_complete)?;
-    if let Some(why) = dashboard::why_nothing(&frame) {
+    if let Some(why) = dashboard::why_no_gpus(&frame) {
         if args.json {
             print_json(&Document::new(&hello, frame, None).json()?)?;
         }
@@ -55,27 +65,21 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     Ok(0)
 }
 
-/// The first sample of this host that is `enough`, of which it is told how many there were.
-///
-/// # Errors
-/// When the driver does not answer, or nothing can be collected.
-pub(super) fn frame(enough: impl Fn(&Frame, u32) -> bool) -> Result<(Arc<Hello>, Arc<Frame>)> {
+/// Returns the first sample of this host that `is_enough` accepts. It is given the frame and the number of frames so far.
+pub(super) fn frame(is_enough: impl Fn(&Frame, u32) -> bool) -> Result<(Arc<Hello>, Arc<Frame>)> {
     let runtime = runtime()?;
-    let mut source = local::start(agent_options(APART))?;
-    let sample = sample(&mut source, enough);
-    let sample = runtime.block_on(async { tokio::time::timeout(PATIENCE, sample).await });
+    let mut source = local::start(agent_options(RATE_INTERVAL))?;
+    let sample = sample(&mut source, is_enough);
+    let sample = runtime.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, sample).await });
     let Ok(sample) = sample else {
-        bail!(
-            "the driver has not answered for {} s; `nvidia-smi` would hang as well",
-            PATIENCE.as_secs()
-        );
+        bail!(super::driver_timeout(DRIVER_TIMEOUT));
     };
-    sample.ok_or_eyre("nothing could be collected on this host")
+    sample.ok_or_eyre(super::NO_SAMPLE)
 }
 
 async fn sample(
     source: &mut Source,
-    enough: impl Fn(&Frame, u32) -> bool,
+    is_enough: impl Fn(&Frame, u32) -> bool,
 ) -> Option<(Arc<Hello>, Arc<Frame>)> {
     let mut hello = Arc::default();
     let mut frames = 0;
@@ -84,7 +88,7 @@ async fn sample(
             Update::Hello(new) => hello = new,
             Update::Frame(frame) => {
                 frames += 1;
-                if enough(&frame, frames) {
+                if is_enough(&frame, frames) {
                     return Some((hello, frame));
                 }
             }
@@ -94,22 +98,23 @@ async fn sample(
     None
 }
 
-/// The second frame, which has rates; the first when there is no GPU.
+/// Returns true for the second frame, which has rates, and for the first frame on a host without GPUs.
 fn is_complete(frame: &Frame, frames: u32) -> bool {
     if frame.gpus.is_empty() {
-        return dashboard::why_nothing(frame).is_some();
+        return dashboard::why_no_gpus(frame).is_some();
     }
-    let waits = frame
+    let is_waiting = frame
         .processes
         .iter()
         .flat_map(|p| &*p.list)
         .any(|p| p.cpu.why().is_some_and(|why| why.reason == Reason::NotRead));
     let mut unattributed = frame.gpus.iter().flat_map(|gpu| &gpu.unattributed);
-    let waits = waits || unattributed.any(|part| part.cause == UnattributedCause::NotRead);
-    frames >= 2 && (!waits || frames > 5)
+    let is_waiting =
+        is_waiting || unattributed.any(|part| part.cause == UnattributedCause::NotRead);
+    frames >= 2 && (!is_waiting || frames > 5)
 }
 
-/// The terminal's width; a pipe gets all columns.
+/// Returns the terminal's width. A pipe gets all columns.
 fn width() -> u16 {
     let size = if has_terminal() {
         crossterm::terminal::size().ok()

@@ -1,7 +1,6 @@
-//! `gputop probe`: allocates on the real card for a moment, and gives everything back.
+//! `gputop probe`: allocates GPU memory briefly and frees all of it.
 //!
-//! Exit codes: 0 done, also when the finding is that no context can be created; 1 refused or broken off, and why;
-//! 2 bad input.
+//! Exit codes: 0 done, even if the result is that no CUDA context can be created; 1 refused or aborted; 2 usage error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,38 +25,38 @@ use crate::source::{Update, local};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Which GPU, by its NVML index or its UUID, also a MIG device's [default: the process's, else the first of CUDA_VISIBLE_DEVICES, else 0]
+    /// GPU or MIG device, by NVML index or UUID [default: the GPU of --pid, the first of CUDA_VISIBLE_DEVICES, or 0]
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
-    /// Take the pattern's sizes from this process, and show its free blocks beside
+    /// Use the allocation sizes of this process, and show its free blocks for comparison
     #[arg(long)]
     pid: Option<u32>,
-    /// By which rules the pattern is run; may be given several times [default: all]
+    /// Run the allocation pattern under this policy; repeatable [default: all]
     #[arg(long, value_enum)]
     policy: Vec<PolicyArg>,
-    /// Hold memory for so long at most
+    /// Hold memory for at most this time
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = limit_argument)]
     limit: Millis,
-    /// Leave so much free at all times [default: 2 % of the card, 10 % where others live there, at least 1 GiB]
+    /// Keep this much memory free [default: 2 % of the GPU, 10 % if other processes use it, at least 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     headroom: Option<Bytes>,
-    /// Probe also a GPU in exclusive mode, or one with less free than the headroom: then half of what is free
+    /// Probe a GPU in exclusive mode as well, or use half of the free memory if less than the headroom is free
     #[arg(long)]
     force: bool,
-    /// Print JSON: sizes in bytes
+    /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum PolicyArg {
-    /// PyTorch's caching allocator with its defaults
+    /// PyTorch's caching allocator with default settings
     Native,
-    /// PyTorch's expandable_segments:True
+    /// PyTorch's caching allocator with expandable_segments:True
     Expandable,
-    /// Every request is the driver's: cudaMalloc
+    /// cudaMalloc for every request
     Plain,
-    /// The driver's stream-ordered pool: cudaMallocAsync
+    /// cudaMallocAsync, the driver's stream-ordered pool
     Pool,
 }
 
@@ -72,13 +71,13 @@ impl From<PolicyArg> for Policy {
     }
 }
 
-/// Two of these have the processes and, of each, its allocator.
-const BRISK: Millis = Millis(100);
-const PATIENCE: Duration = Duration::from_secs(10);
+/// After two samples the processes and their allocators are known.
+const SAMPLE_INTERVAL: Millis = Millis(100);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args) -> Result<u8> {
     let frame = frame(args.pid.map(Pid))?;
-    if let Some(why) = dashboard::why_nothing(&frame) {
+    if let Some(why) = dashboard::why_no_gpus(&frame) {
         super::say(&format!("gputop: {why}\n"));
         return Ok(1);
     }
@@ -87,7 +86,7 @@ pub fn run(args: &Args) -> Result<u8> {
         None => None,
     };
     let gpu = choose(args.gpu.as_deref(), process, &frame)?;
-    let wish = ProbeRequest {
+    let request = ProbeRequest {
         gpu,
         process,
         limit: Some(args.limit),
@@ -95,11 +94,11 @@ pub fn run(args: &Args) -> Result<u8> {
         force: args.force,
         policies: args.policy.iter().map(|policy| (*policy).into()).collect(),
     };
-    let probe = collect::probe::probe(&wish, &frame, Path::new("/proc"));
-    tell(&probe, &frame, args.json)
+    let probe = collect::probe::probe(&request, &frame, Path::new("/proc"));
+    report(&probe, &frame, args.json)
 }
 
-fn tell(probe: &Probe, frame: &Frame, json: bool) -> Result<u8> {
+fn report(probe: &Probe, frame: &Frame, json: bool) -> Result<u8> {
     let is_done = matches!(probe.outcome, Outcome::Done | Outcome::NoContext);
     if json {
         print_json(&(serde_json::to_string_pretty(probe)? + "\n"))?;
@@ -113,17 +112,16 @@ fn tell(probe: &Probe, frame: &Frame, json: bool) -> Result<u8> {
 }
 
 fn name(uuid: &GpuUuid, frame: &Frame) -> String {
-    let is_it = |gpu: &&Gpu| gpu.uuid == *uuid || gpu.mig.iter().any(|mig| mig.uuid == *uuid);
-    match frame.gpus.iter().find(is_it) {
+    let is_probed = |gpu: &&Gpu| gpu.uuid == *uuid || gpu.mig.iter().any(|mig| mig.uuid == *uuid);
+    match frame.gpus.iter().find(is_probed) {
         Some(gpu) => format!("GPU {} {}", gpu.index, gpu.name),
         None => "GPU".into(),
     }
 }
 
-/// The first frame that has what is needed: the GPUs with who lives there, and the process with its allocator where one
-/// is asked about.
+/// Returns the first frame with the GPUs and their processes, and with the allocator of `pid` if it is given.
 pub(super) fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
-    let mut source = local::start(agent_options(BRISK))?;
+    let mut source = local::start(agent_options(SAMPLE_INTERVAL))?;
     let mut frames = 0;
     let found = async {
         while let Some(update) = source.next().await {
@@ -136,20 +134,17 @@ pub(super) fn frame(pid: Option<Pid>) -> Result<Arc<Frame>> {
                 pools.any(|pool| pool.process.pid == pid)
             });
             let has_gpus = !frame.gpus.is_empty() && frames >= 2 && (is_known || frames > 10);
-            if has_gpus || dashboard::why_nothing(&frame).is_some() {
+            if has_gpus || dashboard::why_no_gpus(&frame).is_some() {
                 return Some(frame);
             }
         }
         None
     };
-    let found = runtime()?.block_on(async { tokio::time::timeout(PATIENCE, found).await });
+    let found = runtime()?.block_on(async { tokio::time::timeout(DRIVER_TIMEOUT, found).await });
     let Ok(found) = found else {
-        bail!(
-            "the driver has not answered for {} s; `nvidia-smi` would hang as well",
-            PATIENCE.as_secs()
-        );
+        bail!(super::driver_timeout(DRIVER_TIMEOUT));
     };
-    found.ok_or_eyre("nothing could be collected on this host")
+    found.ok_or_eyre(super::NO_SAMPLE)
 }
 
 fn process(pid: Pid, frame: &Frame) -> Result<ProcessKey> {
@@ -159,22 +154,22 @@ fn process(pid: Pid, frame: &Frame) -> Result<ProcessKey> {
         return Ok(key);
     }
     if !Path::new("/proc").join(pid.to_string()).exists() {
-        bail!("there is no process {pid}; `gputop once` lists those on a GPU");
+        bail!("no process with PID {pid}. `gputop once` lists the processes on GPUs");
     }
-    // On no GPU yet, or in a container of its own: its allocator may be readable all the same.
+    // The process may not use a GPU yet, or may run in a container. Its allocator may still be readable.
     Ok(ProcessKey {
         pid,
         start: StartTicks(0),
     })
 }
 
-fn choose(wanted: Option<&str>, process: Option<ProcessKey>, frame: &Frame) -> Result<GpuUuid> {
-    if let Some(wanted) = wanted {
-        return match named(wanted, frame) {
+fn choose(name: Option<&str>, process: Option<ProcessKey>, frame: &Frame) -> Result<GpuUuid> {
+    if let Some(name) = name {
+        return match named(name, frame) {
             Some(uuid) => Ok(uuid),
             None => bail!(
-                "there is no GPU `{}` here; `gputop once` lists them, `nvidia-smi -L` their UUIDs",
-                quoted(wanted)
+                "no GPU `{}` on this host. `gputop once` lists the GPUs, and `nvidia-smi -L` their UUIDs",
+                quoted(name)
             ),
         };
     }
@@ -184,15 +179,15 @@ fn choose(wanted: Option<&str>, process: Option<ProcessKey>, frame: &Frame) -> R
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     let first = visible.split(',').next().unwrap_or_default().trim();
     let first = named(first, frame).or_else(|| Some(frame.gpus.first()?.uuid.clone()));
-    first.ok_or_eyre("there is no GPU here")
+    first.ok_or_eyre("no GPU found on this host")
 }
 
-/// By index or UUID; the beginning of a UUID does where only one begins so, as CUDA takes it.
-fn named(wanted: &str, frame: &Frame) -> Option<GpuUuid> {
-    if wanted.is_empty() {
+/// Returns the GPU or MIG device with this index or UUID. As in CUDA, a unique prefix of a UUID is enough.
+fn named(name: &str, frame: &Frame) -> Option<GpuUuid> {
+    if name.is_empty() {
         return None;
     }
-    if let Ok(index) = wanted.parse::<u32>() {
+    if let Ok(index) = name.parse::<u32>() {
         let gpu = frame.gpus.iter().find(|gpu| gpu.index == index)?;
         return Some(gpu.uuid.clone());
     }
@@ -200,25 +195,26 @@ fn named(wanted: &str, frame: &Frame) -> Option<GpuUuid> {
         .gpus
         .iter()
         .flat_map(|gpu| std::iter::once(&gpu.uuid).chain(gpu.mig.iter().map(|mig| &mig.uuid)));
-    let mut found = uuids.filter(|uuid| uuid.0.starts_with(wanted));
+    let mut found = uuids.filter(|uuid| uuid.0.starts_with(name));
     let uuid = found.next()?;
     found.next().is_none().then(|| uuid.clone())
 }
 
-/// Where the process holds most of its pools, else the first GPU that lists it.
+/// Returns the GPU with the largest pool of the process, or else the first GPU that lists the process.
 fn gpu_of(process: ProcessKey, frame: &Frame) -> Option<GpuUuid> {
     let pools = frame.pools.iter().flat_map(|pools| pools.of(process));
-    let most = pools
+    let largest = pools
         .filter_map(|pool| Some((pool.stats.reserved.last(), pool.gpu.value()?)))
         .max_by_key(|(reserved, _)| *reserved);
-    if let Some((_, uuid)) = most {
+    if let Some((_, uuid)) = largest {
         return Some(uuid.clone());
     }
-    let is_there = |gpu: &&Gpu| {
+    let lists_process = |gpu: &&Gpu| {
         let listed = gpu.processes.value().into_iter().flatten();
         listed
             .filter_map(|entry| entry.process)
             .any(|key| key == process)
     };
-    frame.gpus.iter().find(is_there).map(|gpu| gpu.uuid.clone())
+    let gpu = frame.gpus.iter().find(lists_process);
+    gpu.map(|gpu| gpu.uuid.clone())
 }

@@ -1,15 +1,15 @@
-//! How far reading a long file is, on standard error of a terminal.
+//! Shows the progress of reading a large file on stderr, if it is a terminal.
 
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, Instant};
 
 use crate::model::units::Bytes;
 
-/// What is done sooner needs no word.
-const SOON: Duration = Duration::from_millis(1500);
-const STEP: Duration = Duration::from_millis(200);
+/// Reading that finishes earlier shows no progress.
+const SHOW_AFTER: Duration = Duration::from_millis(1500);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Erases its line when it ends.
+/// A progress line, which is erased when this value is dropped.
 pub struct Progress {
     name: String,
     size: Option<u64>,
@@ -19,11 +19,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of the file `name`, whose size is known for a file.
-    pub fn of(name: &str, size: Option<u64>) -> Self {
+    /// Starts the progress for the input `name`. `size` is `None` if it is not known.
+    pub fn new(name: &str, size: Option<u64>) -> Self {
         let next = std::io::stderr()
             .is_terminal()
-            .then(|| Instant::now() + SOON);
+            .then(|| Instant::now() + SHOW_AFTER);
         Self {
             name: name.to_owned(),
             size,
@@ -38,23 +38,23 @@ impl Progress {
         let Some(next) = self.next.filter(|next| Instant::now() >= *next) else {
             return;
         };
-        self.next = Some(next + STEP.max(Instant::now() - next));
+        self.next = Some(next + UPDATE_INTERVAL.max(Instant::now() - next));
         self.is_shown = true;
         let read = Bytes(self.read);
-        let share = self.size.filter(|size| *size > 0 && *size >= self.read);
-        let share = share.map_or_else(String::new, |size| format!(" of {}", Bytes(size)));
+        let total = self.size.filter(|size| *size > 0 && *size >= self.read);
+        let total = total.map_or_else(String::new, |size| format!(" of {}", Bytes(size)));
         super::erase_line();
-        super::say(&format!("{}: {read}{share}", self.name));
+        super::say(&format!("{}: {read}{total}", self.name));
     }
 }
 
-/// A reader that says how far it is.
-pub struct Followed<R> {
+/// A reader that shows its progress.
+pub struct WithProgress<R> {
     pub reader: R,
     pub progress: Progress,
 }
 
-impl<R: Read> Read for Followed<R> {
+impl<R: Read> Read for WithProgress<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         self.progress.add(count);

@@ -1,4 +1,4 @@
-//! What is copied to a host without gputop: this program, or one in a file, of which only the head is looked at here.
+//! The program that is copied to a remote host: this one, or one from a file. Only its ELF header is checked here.
 
 use std::fs::File;
 use std::io::Seek;
@@ -17,32 +17,31 @@ use crate::model::units::Bytes;
 pub struct Program {
     pub file: File,
     pub bytes: u64,
-    /// For which it is, as `uname -sm` prints it; `None` for one on which the driver does not run.
+    /// Operating system and architecture as printed by `uname -sm`, or `None` if the NVIDIA driver does not support it.
     pub machine: Option<&'static str>,
 }
 
 impl Program {
-    /// This one, also when it was replaced since it was started.
+    /// Opens the running program, even if its file was replaced since it started.
     pub fn own() -> Result<Self> {
         let file = File::open("/proc/self/exe")
-            .wrap_err("this program cannot be read, so it cannot be copied")?;
+            .wrap_err("cannot copy this program: cannot read /proc/self/exe")?;
         Self::of(file, "this program")
     }
 
     pub fn in_file(path: &Path) -> Result<Self> {
         let name = format!("`{}`", quoted(&path.to_string_lossy()));
-        let file = File::open(path)
-            .wrap_err_with(|| format!("{name} cannot be read, so it cannot be copied"))?;
+        let file = File::open(path).wrap_err_with(|| format!("cannot copy {name}"))?;
         Self::of(file, &name)
     }
 
     fn of(file: File, name: &str) -> Result<Self> {
         let facts = file.metadata()?;
         let mut head = [0; HEAD];
-        // Read at a place of its own: the copy begins at the beginning.
+        // This does not move the file offset, so the copy starts at the beginning.
         let read = file.read_exact_at(&mut head, 0);
         if !facts.is_file() || read.is_err() || !is_elf(&head) {
-            bail!("{name} is no program for Linux, so it cannot be copied");
+            bail!("cannot copy {name}: not a Linux program. Name a gputop executable");
         }
         Ok(Self {
             file,
@@ -51,20 +50,20 @@ impl Program {
         })
     }
 
-    /// Returns what cksum(1) prints for it: a checksum and the size.
+    /// Returns the output of cksum(1): a checksum and the size.
     pub fn cksum(&self) -> Result<String> {
         let output = Command::new("cksum")
             .stdin(self.file.try_clone()?)
             .stderr(Stdio::null())
             .output()
-            .wrap_err("cannot run cksum, which is part of coreutils")?;
-        // The offset is shared with the clone.
+            .wrap_err("cannot run `cksum` to verify the copy. Install coreutils")?;
+        // The clone shares the file offset.
         (&self.file).rewind()?;
         let words = String::from_utf8_lossy(&output.stdout);
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.as_slice() {
             [sum, size] if output.status.success() => Ok(format!("{sum} {size}")),
-            _ => bail!("cksum failed, so the copy could not be verified"),
+            _ => bail!("cannot verify the copy: `cksum` failed"),
         }
     }
 
@@ -73,14 +72,14 @@ impl Program {
     }
 }
 
-/// As much of an ELF file as says for what it is: elf(5), e_ident up to and including e_machine.
+/// Length of the ELF header up to and including e_machine, see elf(5).
 const HEAD: usize = 20;
 
 fn is_elf(head: &[u8; HEAD]) -> bool {
     head.starts_with(b"\x7fELF")
 }
 
-/// The machines that NVIDIA has drivers for, all of 64 bits and little-endian.
+/// Returns the machine of an ELF header if NVIDIA has drivers for it. All of these are 64-bit and little-endian.
 fn machine(head: &[u8; HEAD]) -> Option<&'static str> {
     let (is_64_bit, is_little_endian) = (head[4] == 2, head[5] == 1);
     if !is_64_bit || !is_little_endian {
@@ -99,48 +98,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_program_is_for_this_machine() {
-        let own = Program::own().expect("it runs");
+    fn detects_the_machine_of_the_running_program() {
+        let own = Program::own().expect("a running program");
         let here = format!("Linux {}", std::env::consts::ARCH);
         assert_eq!(own.machine, Some(here.as_str()));
         assert!(own.bytes > 1 << 20);
     }
 
     #[test]
-    fn what_is_no_program_for_linux_is_not_copied() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn rejects_files_that_are_not_linux_programs() {
+        let folder = tempfile::tempdir().expect("a directory");
         let path = folder.path().join("gputop");
-        // Mach-O of 64 bits; a program of nothing; a script.
+        // 64-bit Mach-O, an empty file, a script.
         for content in [
             &b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01more than twenty"[..],
             b"",
             b"#!/bin/sh\nexec something else\n",
         ] {
-            std::fs::write(&path, content).expect("it can be written");
-            let why = Program::in_file(&path).expect_err("no program").to_string();
-            assert!(
-                why.ends_with("gputop` is no program for Linux, so it cannot be copied"),
-                "{why}"
-            );
+            std::fs::write(&path, content).expect("a writable directory");
+            let why = Program::in_file(&path)
+                .expect_err("not a program")
+                .to_string();
+            assert!(why.contains("gputop`: not a Linux program"), "{why}");
         }
         let why = Program::in_file(folder.path())
-            .expect_err("a folder")
+            .expect_err("a directory")
             .to_string();
-        assert!(
-            why.ends_with("is no program for Linux, so it cannot be copied"),
-            "{why}"
-        );
-        let why = Program::in_file(&folder.path().join("none"))
-            .expect_err("nothing")
-            .to_string();
-        assert!(
-            why.ends_with("none` cannot be read, so it cannot be copied"),
-            "{why}"
-        );
+        assert!(why.contains("not a Linux program"), "{why}");
+        let missing = Program::in_file(&folder.path().join("none"));
+        let why = format!("{:#}", missing.expect_err("no such file"));
+        assert!(why.contains("none`: No such file"), "{why}");
     }
 
     #[test]
-    fn the_head_tells_the_machine() {
+    fn reads_the_machine_from_the_elf_header() {
         let head = |class: u8, order: u8, machine: u8| {
             let mut head = [0; HEAD];
             head[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, order]);

@@ -1,5 +1,5 @@
-//! `gputop record`: a host into a file, a whole second at a time, until interrupted; of every pool a map now and
-//! then. Several hosts are a folder with a file for each (`record/many.rs`).
+//! `gputop record`: records a host to a file until interrupted, with occasional maps of every allocator pool. Several
+//! hosts are recorded to a directory with one file for each (`record/hosts.rs`).
 
 mod hosts;
 mod remote_incidents;
@@ -15,17 +15,17 @@ use color_eyre::eyre::bail;
 use jiff::SignedDuration;
 
 use self::remote_incidents::RemoteIncidentEvents;
-use super::connect::{AllowedActions, FarArgs, prepare};
+use super::connect::{AllowedActions, PushArgs, prepare};
 #[cfg(local)]
 use super::settings::agent_options;
-use super::settings::{Settings, interval_argument, maps_argument};
+use super::settings::{ConfigArgs, Flags, IncidentArgs, SamplingArgs, Settings, maps_argument};
 use super::targets::HostArgs;
 use super::{dashboard, erase_line, runtime, say};
 use crate::diagnose::live::CaseKey;
 use crate::model::host::Hello;
 use crate::model::incident::Severity;
 use crate::model::link::Link;
-use crate::model::units::{Bytes, Millis};
+use crate::model::units::Bytes;
 use crate::source::Update;
 use crate::source::layout::ENDING;
 #[cfg(local)]
@@ -42,28 +42,36 @@ pub struct Args {
     #[command(flatten)]
     hosts: HostArgs,
     #[command(flatten)]
-    far: FarArgs,
-    /// The file to write; without it, gputop-HOST-DATE.gpt.zst here. Of several hosts the folder, with a file for each;
-    /// without it, gputop-DATE here
+    push: PushArgs,
+    /// Write to this file, or for several hosts to this directory [default: gputop-HOST-DATE.gpt.zst, or gputop-DATE for several hosts]
     #[arg(long, short)]
     output: Option<PathBuf>,
-    /// Replace what is there if it is a recording
+    /// Overwrite existing recordings
     #[arg(long)]
     force: bool,
-    /// Time between samples: 1s, 500ms, 2m
-    #[arg(long, short, value_parser = interval_argument)]
-    pub interval: Option<Millis>,
-    /// Time between maps of PyTorch's pools: 1m, 10s; off for none. Without it 1m, less often where maps are so large
-    /// that they would take more than 6 MB a day
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Set the time between maps of PyTorch's pools: 1m, 10s, or `off` [default: 1m, longer if maps would exceed 6 MB a day]
     #[arg(long, value_name = "TIME", value_parser = maps_argument)]
     maps: Option<Every>,
     /// Stop after this time: 90s, 8h
     #[arg(long = "for", value_name = "TIME")]
     length: Option<SignedDuration>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    incidents: IncidentArgs,
 }
 
-/// How long what was seen last may take to be judged and kept.
-const FINISH: Duration = Duration::from_secs(3);
+impl Args {
+    pub fn flags(&self) -> Flags {
+        let flags = self.config.flags().with(self.sampling.values());
+        flags.with(self.incidents.values())
+    }
+}
+
+/// Maximum time to diagnose and save the last observations when the recording ends.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let mut targets = args.hosts.targets(&settings.groups, &[])?;
@@ -79,15 +87,18 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         #[cfg(local)]
         None => local::start(agent_options(settings.interval))?,
         #[cfg(not(local))]
-        None => bail!("which host? {}: `gputop record HOST`", super::NO_COLLECTORS),
+        None => bail!(
+            "cannot record this host: {}. Name a host: `gputop record HOST`",
+            super::NO_COLLECTORS
+        ),
         Some(target) => remote::start(prepare(
             target,
             settings.interval,
-            &args.far,
+            &args.push,
             AllowedActions::default(),
         )?)?,
     };
-    let hello = first_words(&mut source).await?;
+    let hello = first_hello(&mut source).await?;
     let path = args
         .output
         .clone()
@@ -98,53 +109,54 @@ async fn one(target: Option<Target>, args: &Args, settings: &Settings) -> Result
         Recorder::create(&path, &hello)?
     };
     let maps = args.maps.unwrap_or_default();
-    let mut tape = Tape::start(None, source, &hello, recorder, maps, settings.keep())?;
-    let mut end = std::pin::pin!(ended(args.length));
+    let mut recording =
+        HostRecording::start(None, source, &hello, recorder, maps, settings.keep())?;
+    let mut stop = std::pin::pin!(stop_requested(args.length));
     loop {
-        let goes_on = tokio::select! {
-            went_on = tape.go_on() => went_on?,
-            stopped = &mut end => {
+        let has_more = tokio::select! {
+            advanced = recording.advance() => advanced?,
+            stopped = &mut stop => {
                 stopped?;
                 break;
             }
         };
-        if !goes_on {
+        if !has_more {
             break;
         }
         progress(&format!(
             "{}: {} frames, {}",
             path.display(),
-            tape.frames,
-            Bytes(tape.recorder.bytes())
+            recording.frames,
+            Bytes(recording.recorder.bytes())
         ));
     }
     remote::end_all();
-    let frames = tape.finish()?;
+    let frames = recording.finish()?;
     let bytes = Bytes(std::fs::metadata(&path).map_or(0, |file| file.len()));
     clear_progress();
     say(&format!(
-        "gputop: {frames} frames in {} ({bytes})
-",
+        "gputop: recorded {frames} frames to {} ({bytes})\n",
         path.display()
     ));
     Ok(0)
 }
 
-/// A host on its way into a file.
-struct Tape {
-    /// What it is called where there are several.
+/// A host that is being recorded.
+struct HostRecording {
+    /// The host's name in messages if several hosts are recorded.
     name: Option<String>,
     source: Source,
     recorder: Recorder,
     rounds: Rounds,
     watcher: Watcher,
-    telling: RemoteIncidentEvents,
+    remote_incidents: RemoteIncidentEvents,
     frames: u64,
-    lost: bool,
-    told: HashMap<CaseKey, String>,
+    is_disconnected: bool,
+    /// The card id that was reported for each incident.
+    reported: HashMap<CaseKey, String>,
 }
 
-impl Tape {
+impl HostRecording {
     fn start(
         name: Option<String>,
         source: Source,
@@ -155,23 +167,23 @@ impl Tape {
     ) -> Result<Self> {
         let watcher = Watcher::start(keep)?;
         watcher.see(&Update::Hello(Arc::clone(hello)));
-        let mut telling = RemoteIncidentEvents::default();
-        telling.hello(hello);
+        let mut remote_incidents = RemoteIncidentEvents::default();
+        remote_incidents.hello(hello);
         Ok(Self {
             name,
             source,
             recorder,
             rounds: Rounds::new(maps),
             watcher,
-            telling,
+            remote_incidents,
             frames: 0,
-            lost: false,
-            told: HashMap::new(),
+            is_disconnected: false,
+            reported: HashMap::new(),
         })
     }
 
-    /// One thing more; false at the end of the source. Safe to cancel.
-    async fn go_on(&mut self) -> Result<bool> {
+    /// Handles one update or incident. Returns false at the end of the source. Safe to cancel.
+    async fn advance(&mut self) -> Result<bool> {
         let update = tokio::select! {
             update = self.source.next() => update,
             found = self.watcher.next() => {
@@ -191,20 +203,20 @@ impl Tape {
         let recorder = &mut self.recorder;
         match update {
             Update::Frame(frame) => {
-                if let Some(why) = dashboard::why_nothing(&frame).filter(|_| self.frames == 0) {
-                    bail!("nothing to record: {why}");
+                if let Some(why) = dashboard::why_no_gpus(&frame).filter(|_| self.frames == 0) {
+                    bail!("cannot record: {why}");
                 }
                 recorder.frame(&frame)?;
-                self.telling.frame(&frame);
+                self.remote_incidents.frame(&frame);
                 if let Some(request) = self.rounds.frame(&frame) {
                     self.source.send(request);
                 }
                 self.frames += 1;
             }
             Update::Event(event) => recorder.event(&event)?,
-            Update::Hello(hello) => self.telling.hello(&hello),
-            Update::RemoteIncident(kept) => {
-                if let Some(event) = self.telling.event(&kept) {
+            Update::Hello(hello) => self.remote_incidents.hello(&hello),
+            Update::RemoteIncident(incident) => {
+                if let Some(event) = self.remote_incidents.event(&incident) {
                     recorder.event(&event)?;
                 }
             }
@@ -227,66 +239,67 @@ impl Tape {
             Update::NoMap(pool, _) if self.rounds.answered(pool) => {
                 self.source.send(self.rounds.ask_next());
             }
-            Update::Link(link) => tell_of(&link, self.name.as_deref(), &mut self.lost),
+            Update::Link(link) => {
+                report_link(&link, self.name.as_deref(), &mut self.is_disconnected);
+            }
             _ => {}
         }
         Ok(())
     }
 
-    /// Closes the file and waits for what was seen last to be kept; how many frames there are.
+    /// Closes the file, waits until the last incidents are saved, and returns the number of frames.
     fn finish(mut self) -> Result<u64> {
         let name = self.name.clone();
         self.recorder.finish()?;
-        for found in self.watcher.finish(FINISH) {
-            report(&found, name.as_deref(), &mut self.told);
+        for found in self.watcher.finish(FINISH_TIMEOUT) {
+            report(&found, name.as_deref(), &mut self.reported);
         }
         Ok(self.frames)
     }
 
     fn report(&mut self, found: &WatchResult) {
-        report(found, self.name.as_deref(), &mut self.told);
+        report(found, self.name.as_deref(), &mut self.reported);
     }
 }
 
-/// Who the host says it is; a far one that is not reached at once is not waited for.
-async fn first_words(source: &mut Source) -> Result<Arc<Hello>> {
+/// Returns the host's greeting. Fails if a remote host cannot be reached at once.
+async fn first_hello(source: &mut Source) -> Result<Arc<Hello>> {
     loop {
         match source.next().await {
             Some(Update::Hello(hello)) => return Ok(hello),
-            Some(Update::Link(Link::Lost { why, .. })) => bail!("nothing to record: {why}"),
+            Some(Update::Link(Link::Lost { why, .. })) => bail!("cannot record: {why}"),
             Some(_) => {}
-            None => bail!("nothing could be collected on this host"),
+            None => bail!("cannot record: the source ended before the first sample"),
         }
     }
 }
 
-/// Says what was found, above the line that counts frames: each incident once, and again when it is another one now.
-fn report(found: &WatchResult, name: Option<&str>, told: &mut HashMap<CaseKey, String>) {
+/// Reports each fatal incident above the progress line: once, and again if its diagnosis changes.
+fn report(found: &WatchResult, name: Option<&str>, reported: &mut HashMap<CaseKey, String>) {
     match found {
         WatchResult::Incident(revision, uid) if revision.incident.severity == Severity::Fatal => {
             let id = revision.incident.id.clone();
-            if told.insert(revision.key.clone(), id.clone()) == Some(id.clone()) {
+            if reported.insert(revision.key.clone(), id.clone()) == Some(id.clone()) {
                 return;
             }
-            let kept = uid.as_ref().map_or(String::new(), |uid| {
+            let command = uid.as_ref().map_or(String::new(), |uid| {
                 format!(" (`gputop incidents show {uid}`)")
             });
             let title = &revision.incident.title;
-            tell(name, &format!("{id}: {title}{kept}"));
+            notify(name, &format!("{id}: {title}{command}"));
         }
         WatchResult::Incident(..) => {}
-        WatchResult::Trouble(why) => tell(name, why),
+        WatchResult::Trouble(why) => notify(name, why),
     }
 }
 
-/// That a far host is not heard any more is said once, and that it is heard again.
-fn tell_of(link: &Link, name: Option<&str>, lost: &mut bool) {
+/// Reports once that the connection is lost, and once that it is restored.
+fn report_link(link: &Link, name: Option<&str>, is_disconnected: &mut bool) {
     match link {
-        Link::Lost { why, .. } if !std::mem::replace(lost, true) => {
-            let text = format!("the link is lost ({why}); it is tried again until it is back");
-            tell(name, &text);
+        Link::Lost { why, .. } if !std::mem::replace(is_disconnected, true) => {
+            notify(name, &format!("connection lost ({why}); reconnecting"));
         }
-        Link::Up if std::mem::take(lost) => tell(name, "the link is back"),
+        Link::Up if std::mem::take(is_disconnected) => notify(name, "connection restored"),
         _ => {}
     }
 }
@@ -303,8 +316,8 @@ fn date() -> String {
     jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// Until the time is over, or someone asks for the end.
-async fn ended(length: Option<SignedDuration>) -> std::io::Result<()> {
+/// Waits until the time is over or a signal asks gputop to stop.
+async fn stop_requested(length: Option<SignedDuration>) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -320,17 +333,17 @@ async fn ended(length: Option<SignedDuration>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A line above the one that counts frames, with the host it is about where there are several.
-fn tell(name: Option<&str>, what: &str) {
+/// Prints a line above the progress line, with the host's name if several are recorded.
+fn notify(name: Option<&str>, message: &str) {
     clear_progress();
     let name = name.map_or(String::new(), |name| format!("{name}: "));
-    say(&format!("gputop: {name}{what}\n"));
+    say(&format!("gputop: {name}{message}\n"));
 }
 
-fn progress(words: &str) {
+fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
         erase_line();
-        say(&format!("gputop: recording {words}; ^C ends"));
+        say(&format!("gputop: recording {text} (Ctrl-C stops)"));
     }
 }
 

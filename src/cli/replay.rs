@@ -1,11 +1,11 @@
-//! `gputop replay FILE…`: recordings on the same screens as live hosts; several on one clock.
+//! `gputop replay FILE…`: plays recordings on the screens of live hosts, several of them on one clock.
 
 use std::path::{Path, PathBuf};
 
 use color_eyre::Result;
 use color_eyre::eyre::{Context, bail};
 
-use super::settings::{Settings, has_terminal};
+use super::settings::{RecordingViewArgs, Settings, has_terminal};
 use super::{dashboard, runtime};
 use crate::model::text::visible;
 use crate::source::Position;
@@ -18,26 +18,25 @@ use crate::tui::{self, Host};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Files made by `gputop record`, or the folder that it made of several hosts; several are played side by side
+    /// Recordings made by `gputop record`, or directories of them
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Begin at this speed: 0.125 to 64
+    /// Start at this speed, from 0.125 to 64
     #[arg(long, default_value_t = 1.0)]
     speed: f32,
-    /// Begin held on the first frame
+    /// Start paused on the first frame
     #[arg(long)]
     paused: bool,
+    #[command(flatten)]
+    pub view: RecordingViewArgs,
 }
 
-/// More files of one folder are not played.
+/// Maximum number of files that are played from one directory.
 const MAX_FILES: usize = 1_024;
 
 pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     if !(0.125..=64.0).contains(&args.speed) {
-        bail!(
-            "a speed of {} is out of range; from 0.125 to 64",
-            args.speed
-        );
+        bail!("--speed {}: out of range; use 0.125 to 64", args.speed);
     }
     let options = Options {
         speed: args.speed,
@@ -49,7 +48,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
     let recordings = opened.collect::<Result<Vec<_>, _>>()?;
     if !has_terminal() {
         bail!(
-            "standard output is no terminal; `zstdcat {} | jq` reads a recording without one",
+            "cannot play the recording: stdout is not a terminal. Use `zstdcat {} | jq` to read it in a script",
             files[0].display()
         );
     }
@@ -60,7 +59,7 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             runtime()?.block_on(tui::run(
                 app,
                 source,
-                settings.outside(),
+                settings.environment(),
                 IncidentInbox::unserved(),
             ))?
         }
@@ -86,15 +85,15 @@ pub fn run(args: &Args, settings: &Settings) -> Result<u8> {
             runtime()?.block_on(tui::run_fleet(
                 hosts.collect(),
                 (fleet, Some(list)),
-                settings.outside(),
+                settings.environment(),
                 IncidentInbox::unserved(),
             ))?
         }
     };
-    Ok(dashboard::leave(left))
+    Ok(dashboard::exit_code(left))
 }
 
-/// A key may come before the first word of where it stands.
+/// Returns an app with the initial playback position, because a key may arrive before the first update.
 fn app(settings: &Settings, options: Options, name: String) -> App {
     settings.app(Some(Recording {
         name,
@@ -107,24 +106,24 @@ fn app(settings: &Settings, options: Options, name: String) -> App {
     }))
 }
 
-/// What it is shown as: the name of the file, without this ending.
+/// Returns the name to show for a file, without the extension `ending`.
 fn name(file: &Path, ending: &str) -> String {
     let name = file.file_name().unwrap_or_default().as_encoded_bytes();
     let stem = name.strip_suffix(ending.as_bytes()).unwrap_or(name);
     visible(stem, 40)
 }
 
-/// With the recordings of each folder in its place, by their names.
-fn files(words: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// Replaces each directory with the recordings in it, sorted by name.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for word in words {
-        if !word.is_dir() {
-            files.push(word.clone());
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
             continue;
         }
-        let shown = word.display();
+        let shown = path.display();
         let entries =
-            std::fs::read_dir(word).wrap_err_with(|| format!("cannot read the folder {shown}"))?;
+            std::fs::read_dir(path).wrap_err_with(|| format!("cannot read directory {shown}"))?;
         let paths = entries.take(MAX_FILES).flatten().map(|entry| entry.path());
         let is_recording = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();
@@ -132,7 +131,7 @@ fn files(words: &[PathBuf]) -> Result<Vec<PathBuf>> {
         };
         let mut inside: Vec<PathBuf> = paths.filter(is_recording).collect();
         if inside.is_empty() {
-            bail!("the folder {shown} holds no recording: files that end with {ENDING}");
+            bail!("no recording in directory {shown}: no file name ends with {ENDING}");
         }
         inside.sort();
         files.append(&mut inside);

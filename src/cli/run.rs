@@ -1,7 +1,7 @@
-//! `gputop run`: run a command as if typed, and explain it when it fails.
+//! `gputop run`: runs a command unchanged, and explains its failure.
 //!
-//! Exit codes are the command's; 128 and the signal's number where a signal ended it; 127 when there is no such
-//! command, 126 when it cannot be run.
+//! The exit code is that of the command, 128 + N if signal N ended it, 127 if the command was not found, or 126 if it
+//! cannot be executed.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use color_eyre::Result;
 
-use super::settings::{Settings, SharedArgs};
+use super::settings::{ConfigArgs, Flags, IncidentArgs, Settings};
 use super::{say, say_styled};
 use crate::diagnose::recovery;
 use crate::export::explanation::{self, Style};
@@ -21,13 +21,17 @@ use crate::run::{self, CommandLine, Explanation, Finished, Hook, Rank};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Start Python without gputop's hook: nothing is learned from inside the program
+    /// Run Python without gputop's hook
     #[arg(long)]
     no_hook: bool,
-    /// Have PyTorch record its allocations; kept at an out-of-memory error and at the end
+    /// Record PyTorch's allocations, and save the trace at an out-of-memory error and at the end
     #[arg(long, conflicts_with = "no_hook")]
     trace_allocs: bool,
-    /// The command and its arguments, as typed without `gputop run`
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    incidents: IncidentArgs,
+    /// Command to run, with its arguments
     #[arg(
         value_name = "CMD",
         required = true,
@@ -37,8 +41,14 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
-    // What breaks on our side is for the log: the command's output stays its own.
+impl Args {
+    pub fn flags(&self) -> Flags {
+        self.config.flags().with(self.incidents.values())
+    }
+}
+
+pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
+    // Panics of gputop go to the log, to keep the command's output clean.
     std::panic::set_hook(Box::new(|panic| {
         if !recovery::is_recovered(panic) {
             tracing::error!("gputop run: {panic}");
@@ -51,7 +61,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         None
     } else {
         let trace = args.trace_allocs;
-        with_timeout(PATIENCE, move || Hook::prepare(trace)).flatten()
+        with_timeout(HOME_TIMEOUT, move || Hook::prepare(trace)).flatten()
     };
     let command = CommandLine {
         program: program.clone(),
@@ -67,14 +77,14 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
         }
     };
     let code = finished.exit.code();
-    report(|| explain(finished, rank.as_ref(), hook.as_ref(), shared));
+    report(|| explain(finished, rank.as_ref(), hook.as_ref(), flags));
     for trace in hook.iter().flat_map(Hook::traces) {
         say(&format!("gputop: allocation trace: {}\n", trace.display()));
     }
     Ok(code)
 }
 
-/// Runs `explain` so that not even a panic changes what the command exits with, and says what failed in it.
+/// Runs `explain` and reports its failures. A panic in it does not change the exit code.
 fn report(explain: impl FnOnce()) {
     recovery::recover(explain);
     for failure in recovery::take_failures() {
@@ -82,8 +92,8 @@ fn report(explain: impl FnOnce()) {
     }
 }
 
-/// Prints the explanation of a command that failed, and stores the incident.
-fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, shared: &SharedArgs) {
+/// Prints the explanation of a failed command, and saves the incident.
+fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, flags: &Flags) {
     match run::explain(finished, rank, hook) {
         Some(Explanation::Whole(incident, record)) => {
             let is_terminal = std::io::stderr().is_terminal();
@@ -93,7 +103,9 @@ fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, shared:
             };
             let text = explanation::text(std::slice::from_ref(&*incident), false, &style);
             say_styled(&format!("\n{text}"));
-            let fault = run::run_until_cancelled(|is_enough| kept(*record, shared, is_enough));
+            let fault = run::run_until_cancelled(|is_cancelled| {
+                save_incident(*record, flags, is_cancelled)
+            });
             if let Some(fault) = fault {
                 say(&format!("gputop: {fault}\n"));
             }
@@ -103,24 +115,23 @@ fn explain(finished: Finished, rank: Option<&Rank>, hook: Option<&Hook>, shared:
     }
 }
 
-/// How long the configuration may take to be read, and the hook to be laid out: a home that hangs takes for ever.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time to read the configuration or to install the hook, because a network home directory may hang.
+const HOME_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Into the store, and the user's own command told; what went wrong, in one sentence: the command that was run has
-/// nothing to do with it.
-fn kept(record: Record, shared: &SharedArgs, is_enough: &Arc<AtomicBool>) -> Option<String> {
-    let shared = shared.clone();
-    let settings = with_timeout(PATIENCE, move || {
-        let settings = Settings::read(&shared, None);
+/// Saves the incident and runs the user's `on_incident` command. Returns an error message if one of them failed.
+fn save_incident(record: Record, flags: &Flags, is_cancelled: &Arc<AtomicBool>) -> Option<String> {
+    let flags = flags.clone();
+    let settings = with_timeout(HOME_TIMEOUT, move || {
+        let settings = Settings::read(&flags);
         settings.map(|settings| settings.on_incident)
     });
     match settings {
-        Some(Ok(on_incident)) => save(record, on_incident.as_deref(), is_enough).fault,
+        Some(Ok(on_incident)) => save(record, on_incident.as_deref(), is_cancelled).fault,
         Some(Err(error)) => {
-            let fault = save(record, None, is_enough).fault;
+            let fault = save(record, None, is_cancelled).fault;
             Some(fault.unwrap_or_else(|| format!("on_incident was not run: {error}")))
         }
-        None => save(record, None, is_enough).fault,
+        None => save(record, None, is_cancelled).fault,
     }
 }
 
@@ -129,9 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_in_the_explanation_is_said_and_returns() {
+    fn reports_a_panic_in_the_explanation_and_returns() {
         report(|| panic!("injected"));
-        // It was said: nothing is left to say.
+        // The failure was reported, so none is left.
         assert!(recovery::take_failures().is_empty());
     }
 }

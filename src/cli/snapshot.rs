@@ -1,4 +1,4 @@
-//! `gputop snapshot FILE.pickle`: PyTorch's memory snapshot, on a screen or printed.
+//! `gputop snapshot FILE.pickle`: shows a PyTorch memory snapshot on a screen, or prints it.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use color_eyre::eyre::{bail, eyre};
 
-use super::decompress::unpacked;
-use super::progress::{Followed, Progress};
-use super::settings::{Settings, has_terminal};
+use super::decompress::decompressed;
+use super::progress::{Progress, WithProgress};
+use super::settings::{ConfigArgs, Flags, ScreenArgs, Settings, has_terminal};
 use super::{dashboard, print, print_json, runtime};
 use crate::export::snapshot::{AnalysedDevice, SnapshotOutput, json, text};
 use crate::model::text::visible;
@@ -20,39 +20,52 @@ use crate::tui::screens::snapshot::{Opened, SnapshotScreen};
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// What torch.cuda.memory._dump_snapshot or `gputop run --trace-allocs` wrote; .gz and .zst are unpacked
+    /// Snapshot from torch.cuda.memory._dump_snapshot or `gputop run --trace-allocs`, also as .gz or .zst
     file: PathBuf,
-    /// Print JSON: sizes in bytes
+    /// Print JSON, with sizes in bytes
     #[arg(long)]
     json: bool,
-    /// Only this device, by its number inside the process
+    /// Show only this device, by its number in the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    screen: ScreenArgs,
 }
 
-/// The settings are read only where there is a screen to be drawn by them.
+impl Args {
+    pub fn flags(&self) -> Flags {
+        self.config.flags().with(self.screen.values())
+    }
+}
+
+/// Shows or prints the snapshot. The settings are read only to open a screen.
 pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
     let mut snapshot = read(&args.file)?;
-    if let Some(wanted) = args.device {
+    if let Some(selected) = args.device {
         let numbers = snapshot.devices.iter().map(|d| d.ordinal.to_string());
         let numbers: Vec<String> = numbers.collect();
-        snapshot.devices.retain(|device| device.ordinal == wanted);
+        snapshot.devices.retain(|device| device.ordinal == selected);
         if snapshot.devices.is_empty() {
-            bail!("--device {wanted}: the snapshot has {}", listed(&numbers));
+            bail!(
+                "--device {selected}: no such device; the snapshot has {}",
+                device_list(&numbers)
+            );
         }
     }
     let name = visible(args.file.display().to_string().as_bytes(), 200);
     let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
     if has_terminal() && !args.json {
         let settings = settings()?;
-        let (app, outside) = (settings.app(None), settings.outside());
+        let (app, environment) = (settings.app(None), settings.environment());
         let screen = Box::new(SnapshotScreen::new(Opened {
             name,
             snapshot,
             studies,
         }));
-        let left = runtime()?.block_on(tui::show(screen, app, outside))?;
-        return Ok(dashboard::leave(left));
+        let left = runtime()?.block_on(tui::show(screen, app, environment))?;
+        return Ok(dashboard::exit_code(left));
     }
     let devices = snapshot.devices.iter().zip(&studies);
     let shown = SnapshotOutput {
@@ -70,39 +83,36 @@ pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u
     Ok(0)
 }
 
-/// `device 0`, `the devices 0, 1`
-fn listed(numbers: &[String]) -> String {
+/// Returns `device 0` or `devices 0, 1`.
+fn device_list(numbers: &[String]) -> String {
     match numbers {
-        [] => "no device: nothing was allocated".to_owned(),
+        [] => "no devices, because nothing was allocated".to_owned(),
         [one] => format!("device {one}"),
-        several => format!("the devices {}", several.join(", ")),
+        several => format!("devices {}", several.join(", ")),
     }
 }
 
-/// Reads a snapshot from a file.
-///
-/// # Errors
-/// With one sentence: what is wrong with the file, where, and what to do.
+/// Reads a snapshot from a file. An error is a message for the user.
 pub fn read(path: &Path) -> Result<Snapshot> {
     let name = visible(path.display().to_string().as_bytes(), 200);
     let fault = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => eyre!("{name}: there is no such file"),
-        io::ErrorKind::PermissionDenied => eyre!("{name}: no permission to read it"),
-        _ => eyre!("{name}: {error}"),
+        io::ErrorKind::NotFound => eyre!("cannot read {name}: no such file"),
+        io::ErrorKind::PermissionDenied => eyre!("cannot read {name}: permission denied"),
+        _ => eyre!("cannot read {name}: {error}"),
     };
-    // Before it is opened: opening a pipe would wait for somebody to write into it.
+    // Checked first, because opening a pipe would wait for a writer.
     let kind = path.metadata().map_err(fault)?;
     if kind.is_dir() {
-        bail!("{name}: it is a directory; name the .pickle file in it");
+        bail!("cannot read {name}: it is a directory. Name the .pickle file in it");
     }
     if !kind.is_file() {
-        bail!("{name}: it is no regular file");
+        bail!("cannot read {name}: not a regular file");
     }
-    // Of what is packed it is the packed size that is known, so it is that which is followed.
-    let followed = Followed {
+    // The progress counts compressed bytes, because the uncompressed size is not known.
+    let reader = WithProgress {
         reader: File::open(path).map_err(fault)?,
-        progress: Progress::of(&name, Some(kind.len())),
+        progress: Progress::new(&name, Some(kind.len())),
     };
-    let input = unpacked(followed).map_err(fault)?;
+    let input = decompressed(reader).map_err(fault)?;
     snapshot::read(input, kind.len()).map_err(|error| eyre!("{name}: {error}"))
 }

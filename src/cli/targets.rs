@@ -1,4 +1,4 @@
-//! The words on the command line that are hosts. A typo of a subcommand and the name of a file are told as such.
+//! Hosts on the command line. Misspelled subcommands and file names are detected and reported.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,27 +13,25 @@ use crate::model::nearest_name::nearest;
 use crate::model::text::quoted;
 use crate::source::remote::Target;
 
-/// Which hosts are meant.
+/// Options that select hosts.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct HostArgs {
-    /// Other hosts, as ssh takes them: [user@]host[:port]; `via:CMD`, a command that runs `gputop agent`; or a group of
-    /// them that the configuration names
+    /// Remote hosts: [user@]host[:port] for ssh, `via:CMD` for a command that runs `gputop agent`, or a group from the
+    /// configuration
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// Hosts from a file, one on each line
+    /// Read hosts from a file, one on each line
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
-    /// The nodes of a job of Slurm, each entered as a part of it: `srun --overlap`
+    /// Use the nodes of a Slurm job, connected with `srun --overlap`
     #[arg(long, value_name = "JOB")]
     slurm: Option<String>,
 }
 
 impl HostArgs {
-    /// All of them; none for this one. A word near one of the `subcommands` is no host.
-    ///
-    /// # Errors
-    /// When a word is no host, the file cannot be read, or the job has no nodes.
+    /// Returns all selected hosts, or an empty list for this host. An argument similar to one of the `subcommands` is an
+    /// error.
     pub fn targets(&self, groups: &[Group], subcommands: &[String]) -> Result<Vec<Target>> {
         let mut targets = named(&self.targets, self.hosts.as_deref(), groups, subcommands)?;
         if let Some(job) = &self.slurm {
@@ -49,30 +47,34 @@ fn named(
     groups: &[Group],
     subcommands: &[String],
 ) -> Result<Vec<Target>> {
-    // Behind `--` everything is a host.
+    // After `--` every argument is a host.
     let is_forced = std::env::args_os().any(|arg| arg == "--");
-    let (mut targets, mut told) = (Vec::new(), Vec::new());
+    let (mut targets, mut explicit) = (Vec::new(), Vec::new());
     for word in words {
-        let is_it = |group: &&Group| group.name == *word && !is_forced;
-        if let Some(group) = groups.iter().find(is_it) {
+        let is_group = |group: &&Group| group.name == *word && !is_forced;
+        if let Some(group) = groups.iter().find(is_group) {
             // Groups may overlap.
             group.hosts.iter().for_each(|host| add(&mut targets, host));
             continue;
         }
-        if let Some(why) = doubt(word, subcommands).filter(|_| !is_forced) {
+        if let Some(why) = likely_mistake(word, subcommands).filter(|_| !is_forced) {
             bail!(why);
         }
-        told.push(Target::parse(word)?);
-        told.last().iter().for_each(|host| add(&mut targets, host));
+        explicit.push(Target::parse(word)?);
+        let host = explicit.last();
+        host.iter().for_each(|host| add(&mut targets, host));
     }
     if let Some(file) = file {
-        told.extend(listed(file)?);
-        told.iter().for_each(|host| add(&mut targets, host));
+        explicit.extend(listed(file)?);
+        explicit.iter().for_each(|host| add(&mut targets, host));
     }
     let mut known = Vec::new();
-    for target in &told {
+    for target in &explicit {
         if known.contains(&target) {
-            bail!("`{}` is named twice", quoted(&target.name()));
+            bail!(
+                "host `{}` is listed twice; remove one",
+                quoted(&target.name())
+            );
         }
         known.push(target);
     }
@@ -85,10 +87,10 @@ fn add(targets: &mut Vec<Target>, host: &Target) {
     }
 }
 
-/// More is no list of hosts.
+/// Maximum size of a file with hosts.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// One on each line; what follows a `#` is for people.
+/// Reads hosts from a file, one on each line. A `#` begins a comment.
 fn listed(file: &Path) -> Result<Vec<Target>> {
     let name = quoted(&file.to_string_lossy());
     let read = || -> std::io::Result<String> {
@@ -100,12 +102,12 @@ fn listed(file: &Path) -> Result<Vec<Target>> {
     };
     let text = match read() {
         Ok(text) => text,
-        Err(error) => bail!("the list of hosts {name} cannot be read: {error}"),
+        Err(error) => bail!("cannot read the list of hosts {name}: {error}"),
     };
     let mut targets = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let word = match line.strip_prefix("via:") {
-            // A command may have a `#` of its own.
+            // A command may contain `#`.
             Some(_) => line.trim(),
             None => line.split('#').next().unwrap_or_default().trim(),
         };
@@ -118,30 +120,30 @@ fn listed(file: &Path) -> Result<Vec<Target>> {
         }
     }
     if targets.is_empty() {
-        bail!("the list of hosts {name} names none: one on each line, as ssh takes it");
+        bail!("no host in the list of hosts {name}; write one on each line as [user@]host[:port]");
     }
     Ok(targets)
 }
 
-/// Why `word` is more likely something else than a host.
-fn doubt(word: &str, subcommands: &[String]) -> Option<String> {
+/// Returns an error message if `word` is more likely a file or a misspelled subcommand than a host.
+fn likely_mistake(word: &str, subcommands: &[String]) -> Option<String> {
     if word.starts_with("via:") {
         return None;
     }
     let shown = quoted(word);
     if Path::new(word).exists() && word.ends_with(".pickle") {
         return Some(format!(
-            "`{shown}` is a file; `gputop snapshot {shown}` opens a memory snapshot"
+            "`{shown}` is a file, not a host. To open a memory snapshot: `gputop snapshot {shown}`"
         ));
     }
     if Path::new(word).exists() {
         return Some(format!(
-            "`{shown}` is a file; `gputop replay {shown}` plays it if it is a recording"
+            "`{shown}` is a file, not a host. To play a recording: `gputop replay {shown}`"
         ));
     }
     let name = nearest(word, subcommands.iter().map(String::as_str))?;
     Some(format!(
-        "there is no subcommand `{shown}`; did you mean `{name}`? (a host of that name: `gputop -- {shown}`)"
+        "unknown subcommand `{shown}`; did you mean `{name}`? For a host of that name: `gputop -- {shown}`"
     ))
 }
 
@@ -150,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_typo_or_a_file_is_doubted_and_a_host_is_not() {
+    fn detects_misspelled_subcommands_and_files_among_hosts() {
         let names: Vec<String> = ["once", "record", "replay", "demo", "doctor"]
             .map(Into::into)
             .into();
@@ -160,13 +162,13 @@ mod tests {
             ("onc", "once"),
             ("docter", "doctor"),
         ] {
-            let why = doubt(typo, &names).unwrap_or_default();
+            let why = likely_mistake(typo, &names).unwrap_or_default();
             assert!(why.contains(&format!("did you mean `{meant}`?")), "{why}");
         }
-        let file = doubt("/proc/self/stat", &names).unwrap_or_default();
+        let file = likely_mistake("/proc/self/stat", &names).unwrap_or_default();
         assert!(file.contains("is a file"), "{file}");
         for host in ["gpu-node-17", "me@gpu3:2222", "via:recrod"] {
-            assert_eq!(doubt(host, &names), None);
+            assert_eq!(likely_mistake(host, &names), None);
         }
     }
 }

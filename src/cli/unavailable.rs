@@ -1,58 +1,55 @@
-//! The subcommands that a client is without. Each says so and what to do instead: its name must not be taken for a host.
+//! Subcommands that the client build lacks. Each fails with a message; otherwise its name would be taken for a host.
 
 use std::ffi::OsString;
 
 use clap::Subcommand;
 
-/// Whatever the subcommand itself would have been given.
+/// Accepts any arguments of the missing subcommand.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub struct Anything {
+pub struct AnyArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Absent {
+pub enum Unavailable {
     #[command(hide = true, disable_help_flag = true)]
-    Once(Anything),
+    Once(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
-    Line(Anything),
+    Line(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
-    Allocator(Anything),
+    Allocator(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
-    Probe(Anything),
+    Probe(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
-    Run(Anything),
+    Run(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
-    Hook(Anything),
+    Hook(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
-    Doctor(Anything),
+    Doctor(AnyArgs),
     #[command(hide = true, disable_help_flag = true)]
-    Agent(Anything),
+    Agent(AnyArgs),
 }
 
-impl Absent {
-    /// What it is, and what a client has instead.
-    pub fn sentence(&self) -> String {
-        let (name, instead) = match self {
-            Self::Once(_) => (
-                "once",
-                "`ssh HOST gputop once` prints a sample of that host",
-            ),
-            Self::Line(_) => ("line", "`ssh HOST gputop line` prints that host's"),
+impl Unavailable {
+    /// Returns the error message, with the alternative that a client has.
+    pub fn message(&self) -> String {
+        let (name, alternative) = match self {
+            Self::Once(_) => ("once", "Use `ssh HOST gputop once`"),
+            Self::Line(_) => ("line", "Use `ssh HOST gputop line`"),
             Self::Allocator(_) => (
                 "allocator",
-                "`gputop HOST` shows the same with `M` on a process",
+                "Start `gputop HOST` and press `M` on a process",
             ),
-            Self::Probe(_) => ("probe", "`gputop --allow-probe HOST` probes with `P`"),
-            Self::Run(_) => ("run", "it is for the host that has the GPUs"),
-            Self::Hook(_) => ("hook", "it is for the host that has the GPUs"),
-            Self::Doctor(_) => ("doctor", "`ssh HOST gputop doctor` examines that host"),
-            Self::Agent(_) => ("agent", "an agent runs on a host that has GPUs"),
+            Self::Probe(_) => ("probe", "Start `gputop --allow-probe HOST` and press `P`"),
+            Self::Run(_) => ("run", "Run it on the host with the GPUs"),
+            Self::Hook(_) => ("hook", "Run it on the host with the GPUs"),
+            Self::Doctor(_) => ("doctor", "Use `ssh HOST gputop doctor`"),
+            Self::Agent(_) => ("agent", "Run it on a host with GPUs"),
         };
         format!(
-            "`gputop {name}` is not in this build ({}): {instead}",
+            "`gputop {name}` is not available: {}. {alternative}",
             super::NO_COLLECTORS
         )
     }
@@ -67,32 +64,32 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Client {
         #[command(subcommand)]
-        command: Absent,
+        command: Unavailable,
     }
 
     #[test]
-    fn whatever_is_given_to_a_subcommand_that_is_not_there_it_says_so() {
+    fn missing_subcommands_accept_any_arguments_and_fail_with_a_message() {
         for line in [
             "run --no-hook -- python train.py --lr 1",
             "probe --help",
             "agent",
         ] {
             let client = Client::try_parse_from(format!("gputop {line}").split(' '));
-            let said = client.expect("it takes anything").command.sentence();
+            let message = client.expect("any arguments").command.message();
             let name = line.split(' ').next().unwrap_or_default();
             assert!(
-                said.starts_with(&format!("`gputop {name}` is not in this build")),
-                "{said}"
+                message.starts_with(&format!("`gputop {name}` is not available: ")),
+                "{message}"
             );
         }
     }
 
     #[test]
-    fn each_is_a_subcommand_of_the_whole_program() {
-        let whole = super::super::Cli::command();
-        for absent in Client::command().get_subcommands() {
-            let name = absent.get_name();
-            assert!(whole.find_subcommand(name).is_some(), "{name}");
+    fn every_missing_subcommand_exists_in_the_full_build() {
+        let full = super::super::Cli::command();
+        for command in Client::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(full.find_subcommand(name).is_some(), "{name}");
         }
     }
 }

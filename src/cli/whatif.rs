@@ -1,12 +1,12 @@
-//! `gputop whatif SOURCE`: what the same program would have reserved under other settings of PyTorch's allocator, and
-//! whether it would have fitted: on a screen, or printed where there is no terminal.
+//! `gputop whatif SOURCE`: replays the allocations of a program under other settings of PyTorch's allocator. It shows the
+//! memory that each setting would have reserved and whether it would have fit, on a screen or printed.
 //!
-//! The card's size and what others hold of it are the recording's, of a process those of its GPU now.
+//! A source is a memory snapshot with its trace, or a running process. Of a process only the present blocks are known;
+//! they are requested again in the order of their addresses.
 //!
-//! A source is a memory snapshot with its trace, or a running process, of which only the blocks that live now are
-//! known: they are asked for anew, in the order of their addresses.
+//! The size of the GPU and its use by others come from the snapshot, or for a process from its GPU now.
 //!
-//! Exit codes: 0 replayed; 1 nothing to replay, and why; 2 denied or gone, or a wrong argument.
+//! Exit codes: 0 replayed; 1 nothing to replay; 2 permission denied, process not found, or an invalid argument.
 
 #[cfg(local)]
 mod gpu;
@@ -20,7 +20,7 @@ use color_eyre::eyre::{bail, eyre};
 
 #[cfg(local)]
 use self::process::of_process;
-use super::settings::{Settings, has_terminal};
+use super::settings::{ConfigArgs, Flags, ScreenArgs, Settings, has_terminal};
 use super::{dashboard, print, print_json, runtime, say, snapshot};
 use crate::allocator::config::Config;
 use crate::allocator::rules::{NEWEST, Rules, Torch, torch_of};
@@ -37,36 +37,45 @@ use crate::tui::screens::whatif::WhatifScreen;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A memory snapshot with a trace (`gputop run --trace-allocs` writes one), or the PID of a running process
+    /// Memory snapshot with a trace (see `gputop run --trace-allocs`), or PID of a running process
     source: String,
-    /// A setting to try, as PYTORCH_CUDA_ALLOC_CONF has it; may be given several times. Without: the present one, the
-    /// default, and the usual remedies
+    /// Try this setting, as in PYTORCH_CUDA_ALLOC_CONF; repeatable [default: the present setting, PyTorch's default, and
+    /// common fixes]
     #[arg(long, value_name = "CONF")]
     conf: Vec<String>,
-    /// The card's memory: `24GiB`. Without: as recorded, of a process that of its GPU; where that is not known, nothing
-    /// runs out of memory
+    /// Assume a GPU with this much memory: 24GiB [default: as recorded; the GPU of the process; no limit if not known]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     card: Option<Bytes>,
-    /// What of the card is not the allocator's: CUDA context, libraries, other programs. Without: as recorded, of a
-    /// process as it is now
+    /// Assume this much GPU memory outside the allocator: CUDA context, libraries, other programs [default: as recorded;
+    /// for a process, as it is now]
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     outside: Option<Bytes>,
-    /// Whether one more request of this size would succeed at the end
+    /// Check if one more request of this size would succeed at the end
     #[arg(long, value_name = "SIZE", value_parser = size_argument)]
     want: Option<Bytes>,
-    /// The release of PyTorch, whose rules count: `2.8`. Without: as recorded, or the newest known
+    /// Use the allocator rules of this PyTorch release: 2.8 [default: as recorded, or the newest known]
     #[arg(long, value_name = "VERSION", value_parser = torch_argument)]
     torch: Option<Torch>,
-    /// Only this device, by its number inside the process
+    /// Show only this device, by its number in the process
     #[arg(long, value_name = "N")]
     device: Option<u32>,
-    /// Print JSON: sizes in bytes, with the curves
+    /// Print JSON, with sizes in bytes and the curves
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    screen: ScreenArgs,
 }
 
-/// The remedies that are tried where no setting is named.
-const REMEDIES: &[&str] = &[
+impl Args {
+    pub fn flags(&self) -> Flags {
+        self.config.flags().with(self.screen.values())
+    }
+}
+
+/// Settings to try if none is given.
+const COMMON_FIXES: &[&str] = &[
     "expandable_segments:True",
     "max_split_size_mb:128",
     "max_split_size_mb:512",
@@ -74,25 +83,28 @@ const REMEDIES: &[&str] = &[
     "roundup_power2_divisions:4",
 ];
 
-/// A card of which an OOM leaves more than this part to others is not the one it happened on.
-const SAME_CARD: u64 = 10;
+/// If others held more than this fraction (1/10) of the GPU at an OOM, the OOM happened on another GPU.
+const MAX_OUTSIDE_FRACTION: u64 = 10;
 
-/// A setting to be played.
+/// A setting to replay.
 struct Setting {
-    /// `present` or `default`, where it is one of them.
+    /// `present`, `default`, or empty.
     name: &'static str,
     conf: String,
     rules: Rules,
 }
 
-/// The settings of gputop itself are read only where there is a screen to be drawn by them.
-pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
-    // What is wrong with the arguments is said before a large file is read.
+/// Replays the source and shows the result. The settings of gputop itself are read only to open a screen.
+pub fn run(args: &Args, settings: impl FnOnce() -> Result<Settings>) -> Result<u8> {
+    // Report invalid arguments before reading a large file.
     for conf in &args.conf {
         config(conf, args.torch.unwrap_or(NEWEST))?;
     }
     let name = visible(args.source.as_bytes(), 200);
-    let mut no_card = Missing::new(Reason::NotRead, "the file does not say what card it was");
+    let mut no_card = Missing::new(
+        Reason::NotRead,
+        "the file does not contain the size of the GPU",
+    );
     let mut traces = match args.source.parse() {
         Ok(pid) => match of_process(Pid(pid), args.card.is_none()) {
             Ok((traces, why)) => {
@@ -100,21 +112,25 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
                 traces
             }
             Err((why, code)) => {
-                say(&format!("gputop: PID {pid}: {why}\n"));
+                say(&format!(
+                    "gputop: cannot read the allocator of PID {pid}: {why}\n"
+                ));
                 return Ok(code);
             }
         },
         Err(_) => of_file(&args.source)?,
     };
-    if let Some(wanted) = args.device {
-        traces.retain(|trace| trace.device == wanted);
+    if let Some(selected) = args.device {
+        traces.retain(|trace| trace.device == selected);
     }
     traces.retain(|trace| !(trace.ops.is_empty() && trace.start.is_empty()));
     if traces.is_empty() {
         let on = args
             .device
             .map_or(String::new(), |n| format!(" on device {n}"));
-        say(&format!("gputop: {name}: nothing was allocated{on}\n"));
+        say(&format!(
+            "gputop: cannot replay {name}: nothing was allocated{on}\n"
+        ));
         return Ok(1);
     }
     let devices: Result<Vec<Device>> = traces
@@ -127,11 +143,11 @@ pub fn run(args: &Args, own: impl FnOnce() -> Result<Settings>) -> Result<u8> {
         devices: devices?,
     };
     if has_terminal() && !args.json {
-        let own = own()?;
-        let (app, outside) = (own.app(None), own.outside());
+        let settings = settings()?;
+        let (app, environment) = (settings.app(None), settings.environment());
         let screen = Box::new(WhatifScreen::new(document));
-        let left = runtime()?.block_on(tui::show(screen, app, outside))?;
-        return Ok(dashboard::leave(left));
+        let left = runtime()?.block_on(tui::show(screen, app, environment))?;
+        return Ok(dashboard::exit_code(left));
     }
     if args.json {
         print_json(&(serde_json::to_string_pretty(&document)? + "\n"))?;
@@ -179,7 +195,7 @@ fn play(trace: &Trace, args: &Args, no_card: &Missing) -> Result<Device> {
     })
 }
 
-/// The card, as told or as recorded; without either, what an OOM of the recording says of it. `None`: no limit.
+/// Returns the size of the GPU from the arguments, the recording, or an OOM in the recording. `None` means no limit.
 fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
     let available = available(trace);
     let Some(card) = args.card.or(trace.recorded.card) else {
@@ -188,22 +204,21 @@ fn room(trace: &Trace, args: &Args) -> Result<Option<Room>> {
             outside: Bytes(0),
         }));
     };
-    let told = args.outside.or(trace.recorded.outside);
-    // What an OOM leaves of the card is the context and others, if it was this card that it happened on.
-    let left = available.and_then(|available| card.0.checked_sub(available.0).map(Bytes));
-    let same_card = left.filter(|left| left.0 <= card.0 / SAME_CARD);
-    let outside = told.or(same_card).unwrap_or_default();
+    let known = args.outside.or(trace.recorded.outside);
+    // At an OOM the rest of the GPU belongs to the CUDA context and others, if the OOM happened on this GPU.
+    let rest = available.and_then(|available| card.0.checked_sub(available.0).map(Bytes));
+    let inferred = rest.filter(|rest| rest.0 <= card.0 / MAX_OUTSIDE_FRACTION);
+    let outside = known.or(inferred).unwrap_or_default();
     if card <= outside {
         bail!(
-            "nothing of the card's {card} is left for the allocator: {outside} of it is others' (--card and --outside \
-             set both)"
+            "no memory left for the allocator: {outside} of the GPU's {card} is outside it. Change --card or --outside"
         );
     }
     Ok(Some(Room { card, outside }))
 }
 
 impl Setting {
-    /// Why an option of it changes nothing.
+    /// Returns the reason that an option of the setting has no effect, if so.
     fn no_effect(&self) -> Option<&'static str> {
         (self.rules.garbage_collection_threshold > 0.0 && self.rules.limit(Bytes::gib(1)).is_none())
             .then_some("no effect without a memory fraction")
@@ -214,7 +229,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
     let fraction = present.and_then(|conf| Config::parse(conf).memory_fraction);
     let setting = |name, conf: &str| -> Result<Setting> {
         let mut config = config(conf, torch)?;
-        // A limit that somebody set is none of the allocator's habits: it stays.
+        // The memory fraction is a limit set by the program, so it applies to every setting.
         config.memory_fraction = config.memory_fraction.or(fraction);
         Ok(Setting {
             name,
@@ -223,7 +238,7 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
         })
     };
     let mut all = Vec::new();
-    // What the program had ran, whatever is thought of it here.
+    // The present setting is accepted even if it seems invalid, because the program ran with it.
     if let Some(conf) = present {
         all.push(Setting {
             name: "present",
@@ -243,8 +258,8 @@ fn settings(args: &Args, present: Option<&str>, torch: Torch) -> Result<Vec<Sett
         return Ok(all);
     }
     all.push(setting("default", "")?);
-    for conf in REMEDIES {
-        // One that this release does not know is no remedy.
+    for conf in COMMON_FIXES {
+        // Skip settings that this release does not support.
         if Config::read(conf, torch).is_ok() && present != Some(conf) {
             all.push(setting("", conf)?);
         }
@@ -273,10 +288,10 @@ fn of_process(_: Pid, _: bool) -> Result<(Vec<Trace>, Option<Missing>), (String,
 }
 
 fn torch_argument(text: &str) -> Result<Torch, String> {
-    torch_of(text).ok_or_else(|| "a release is written `2.8`".to_owned())
+    torch_of(text).ok_or_else(|| "not a PyTorch release; use 2.8".to_owned())
 }
 
-/// `24GiB`, `24G`, `512MiB`, `4096 B`.
+/// Parses `24GiB`, `24G`, `512MiB` or `4096 B`.
 fn size_argument(text: &str) -> Result<Bytes, String> {
     let text = text.trim();
     let end = text
@@ -290,12 +305,12 @@ fn size_argument(text: &str) -> Result<Bytes, String> {
         "m" | "mb" => 20,
         "k" | "kb" => 10,
         "b" => 0,
-        "" => return Err(format!("in which unit? `{text}GiB`, `{text}MiB`")),
-        _ => return Err("a size is written `24GiB` or `512MiB`".to_owned()),
+        "" => return Err(format!("unit missing; use `{text}GiB` or `{text}MiB`")),
+        _ => return Err("not a size; use 24GiB or 512MiB".to_owned()),
     };
     let number: f64 = number
         .parse()
-        .map_err(|_| "a size is written `24GiB` or `512MiB`".to_owned())?;
+        .map_err(|_| "not a size; use 24GiB or 512MiB".to_owned())?;
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -303,7 +318,7 @@ fn size_argument(text: &str) -> Result<Bytes, String> {
     )]
     let bytes = (number * (1_u64 << shift) as f64) as u64;
     if bytes == 0 || bytes > 1 << 50 {
-        return Err("a size is from 1 byte to 1 PiB".to_owned());
+        return Err("size out of range; use 1 B to 1 PiB".to_owned());
     }
     Ok(Bytes(bytes))
 }
@@ -313,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_releases_are_read_as_people_write_them() {
+    fn parses_sizes_and_releases() {
         assert_eq!(size_argument("24GiB"), Ok(Bytes::gib(24)));
         assert_eq!(size_argument("1.5 g"), Ok(Bytes::mib(1536)));
         assert_eq!(size_argument("512MB"), Ok(Bytes::mib(512)));

@@ -89,6 +89,7 @@ pub struct Label {
     pub start: usize,
     pub end: usize,
     /// A few words: `wanted`.
+    #[serde(rename = "text", alias = "says")]
     pub says: String,
 }
 

@@ -240,7 +240,11 @@ pub struct Pools {
     pub list: Arc<Vec<Pool>>,
     pub unread: Arc<Vec<Unread>>,
     /// Pools reported by other frameworks.
-    #[serde(rename = "told", skip_serializing_if = "is_empty")]
+    #[serde(
+        rename = "reported_pools",
+        alias = "told",
+        skip_serializing_if = "is_empty"
+    )]
     pub reported: Arc<Vec<ReportedPool>>,
 }
 

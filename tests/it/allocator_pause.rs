@@ -110,7 +110,7 @@ fn pause_reads_a_busy_process_exactly_and_resumes_it() {
 
     let text = allocator(target.pid(), &["--pause"]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("its 103 threads were held for "), "{text}");
+    assert!(text.contains("paused 103 threads for "), "{text}");
     assert!(!text.contains("approximate"), "{text}");
     assert_goes_on(target.pid(), counter);
 }
@@ -185,14 +185,14 @@ fn traced_process_is_read_without_pause_and_names_the_tracer() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = json(&output);
     let sentence = format!(
-        "not held: PID {} already traces the process",
+        "not paused: PID {} already traces the process",
         std::process::id()
     );
     let hint = output["pause"]["hint"].as_str().unwrap();
     assert!(hint.starts_with(&sentence), "{hint}");
     assert_eq!(output["devices"][0]["exact"], true);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("; read while it ran"), "{text}");
+    assert!(text.contains("; read while the process ran"), "{text}");
 }
 
 #[test]

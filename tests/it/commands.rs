@@ -132,7 +132,8 @@ fn closed_stdout_is_an_error() {
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args}: {said}");
-        let sentence = "gputop: cannot print: standard output is closed\n";
+        let sentence =
+            "gputop: cannot print: standard output is closed. Redirect it to a file or /dev/null\n";
         assert!(said.ends_with(sentence), "{args}: {said}");
     }
     // Nobody wants it, which is no failure.
@@ -302,7 +303,11 @@ fn record_stops_after_its_time_and_says_what_it_wrote() {
         "{record:?}"
     );
     let frames = frames(&file);
-    let begin = format!("gputop: {} frames in {} (", frames.len(), file.display());
+    let begin = format!(
+        "gputop: recorded {} frames to {} (",
+        frames.len(),
+        file.display()
+    );
     assert!(record.err.starts_with(&begin), "{record:?}");
     assert_eq!(record.err.lines().count(), 1);
     assert!(frames.len() >= 5, "{} frames in 3 s", frames.len());
@@ -484,7 +489,7 @@ fn replay_refuses_unknown_speeds() {
         let replay = run(&fake, ["replay", "x.gpt.zst", &format!("--speed={speed}")]);
         assert_eq!(replay.code, Some(2), "{replay:?}");
         assert!(
-            replay.err.contains("out of range; from 0.125 to 64"),
+            replay.err.contains("out of range; use 0.125 to 64"),
             "{replay:?}"
         );
     }
@@ -502,7 +507,7 @@ fn demo_plays_the_built_in_recording() {
     let fake = FakeNvml::h200s(1, "");
     run(&fake, ["demo"]).assert_refused(
         2,
-        "standard output is no terminal; the built-in recording can only be watched on one",
+        "cannot play the built-in recording: stdout is not a terminal. Run `gputop demo` in a terminal",
     );
 }
 
@@ -588,14 +593,15 @@ fn unknown_subcommand_gets_a_helpful_hint() {
     ] {
         run(&fake, [typo]).assert_refused(
             2,
-            &format!("there is no subcommand `{typo}`; did you mean `{meant}`? (a host of that name: `gputop -- {typo}`)"),
+            &format!("unknown subcommand `{typo}`; did you mean `{meant}`? For a host of that name: `gputop -- {typo}`"),
         );
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.gpt.zst");
     fs::write(&file, "x").unwrap();
     let name = file.to_str().unwrap();
-    let hint = format!("`{name}` is a file; `gputop replay {name}` plays it if it is a recording");
+    let hint =
+        format!("`{name}` is a file, not a host. To play a recording: `gputop replay {name}`");
     run(&fake, [name]).assert_refused(2, &hint);
     run(&fake, ["record", name]).assert_refused(2, &hint);
     for (word, sentence) in [

@@ -88,13 +88,13 @@ fn config_print_output_is_a_valid_configuration() {
     let printed = Home::new("").run(&[], &["config", "print"]);
     assert_eq!(
         line(&printed, "ascii"),
-        "ascii = false  # default, by the locale"
+        "ascii = false  # default, from the locale"
     );
     let again = Home::new(&printed.out);
     let checked = again.run(&[], &["config", "check"]);
     assert_eq!(
         checked.out,
-        format!("{} is right\n", again.config().display())
+        format!("{} is valid\n", again.config().display())
     );
     assert_eq!(checked.code, Some(0));
 }
@@ -120,7 +120,10 @@ fn configuration_path_has_three_sources() {
     }
     fs::remove_file(home.config()).unwrap();
     let checked = home.run(&[], &["config", "check"]);
-    let expected = format!("{} is not there; the defaults hold\n", path("config.toml"));
+    let expected = format!(
+        "{} does not exist; the defaults apply\n",
+        path("config.toml")
+    );
     assert_eq!((checked.code, checked.out), (Some(0), expected));
 }
 
@@ -131,15 +134,15 @@ fn configuration_mistake_is_reported_with_its_line() {
     for (text, sentence) in [
         (
             "\nthem = \"dark\"",
-            "line 2: there is no key `them`; did you mean `theme`?",
+            "line 2: unknown key `them`; did you mean `theme`?",
         ),
         (
             "interval = 2",
-            "line 1: `interval` is a number; wanted is a text such as \"1s\"",
+            "line 1: `interval` is a number; expected a string such as \"1s\"",
         ),
         (
             "interval = \"5ms\"",
-            "line 1: an interval of 5ms is out of range; from 100ms to 1h",
+            "line 1: interval 5ms is out of range; use 100ms to 1h",
         ),
         (
             "[keys]\nqiut = \"x\"",
@@ -155,11 +158,11 @@ fn configuration_mistake_is_reported_with_its_line() {
         ),
         (
             "[host]\n",
-            "line 1: there is no key `host`; did you mean `hosts`?",
+            "line 1: unknown key `host`; did you mean `hosts`?",
         ),
         (
             "density = \"tight\"",
-            "line 1: there is no density `tight`; there are normal, compact",
+            "line 1: unknown density `tight`; there are normal, compact",
         ),
         (
             "[keys]\nup = \"s\"",
@@ -172,18 +175,18 @@ fn configuration_mistake_is_reported_with_its_line() {
     // What cannot be read.
     fs::write(home.config(), b"theme = \"\xff\"").unwrap();
     home.assert_wrong(&format!(
-        "the configuration {path} cannot be read: stream did not contain valid UTF-8"
+        "cannot read configuration {path}: stream did not contain valid UTF-8"
     ));
     fs::remove_file(home.config()).unwrap();
     fs::create_dir(home.config()).unwrap();
     home.assert_wrong(&format!(
-        "the configuration {path} cannot be read: Is a directory (os error 21)"
+        "cannot read configuration {path}: Is a directory (os error 21)"
     ));
     // Named, it must be there.
     let missing = home.run(&[], &["--config", "/no/such.toml", "config", "check"]);
     missing.assert_refused(
         2,
-        "the configuration /no/such.toml cannot be read: No such file or directory (os error 2)",
+        "cannot read configuration /no/such.toml: No such file or directory (os error 2)",
     );
     let variable = home.run(
         &[("GPUTOP_INTERVAL", "soon")],
@@ -191,7 +194,7 @@ fn configuration_mistake_is_reported_with_its_line() {
     );
     variable.assert_refused(
         2,
-        "GPUTOP_INTERVAL: `soon` is no time; write 1s, 500ms or 2m",
+        "GPUTOP_INTERVAL: `soon` is not a duration; use 1s, 500ms or 2m",
     );
 }
 
@@ -243,12 +246,12 @@ fn invalid_theme_is_reported_with_its_line() {
     home.write("config.toml", "theme = \"drak\"");
     let path = home.config().display().to_string();
     home.assert_wrong(&format!(
-        "{path}, line 1: there is no theme `drak`; did you mean `dark`?"
+        "{path}, line 1: unknown theme `drak`; did you mean `dark`?"
     ));
     let flag = home.run(&[], &["--theme", "../mine", "config", "check"]);
     flag.assert_refused(
         2,
-        "--theme: there is no theme `../mine`; there are dark, light, colour-blind, 16, mono, auto",
+        "--theme: unknown theme `../mine`; there are dark, light, colour-blind, 16, mono, auto",
     );
 }
 

@@ -509,11 +509,11 @@ fn doctor_lists_exit_sources_and_fixes() {
             .unwrap()
             .clone()
     };
-    let ends = check("ends of processes");
+    let ends = check("process exits");
     assert_eq!(ends["works"], true, "{ends}");
     assert_eq!(
         check("Xid events")["found"],
-        "the driver reports those of 2 of 2 GPUs"
+        "reported by the driver for 2 of 2 GPUs"
     );
     let log = check("kernel log");
     assert_eq!(log["works"], false);
@@ -523,7 +523,7 @@ fn doctor_lists_exit_sources_and_fixes() {
     );
     assert!(!log["fix"].as_array().unwrap().is_empty());
     assert!(check("out-of-memory killer")["found"].is_string());
-    assert!(check("allocators of processes")["found"].is_string());
+    assert!(check("process allocators")["found"].is_string());
     let kept = check("incidents");
     assert_eq!(kept["works"], true, "{kept}");
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -532,12 +532,12 @@ fn doctor_lists_exit_sources_and_fixes() {
         .env("XDG_STATE_HOME", file.path())
         .env("XDG_CACHE_HOME", file.path());
     let out = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
-    assert!(out.contains("NO   hook for Python "), "{out}");
+    assert!(out.contains("NO   Python hook "), "{out}");
     let doctor = command(&fake, ["doctor"])
         .env("PATH", "/nonexistent")
         .output();
     let out = String::from_utf8(doctor.unwrap().stdout).unwrap();
-    assert!(out.contains("NO   far hosts "), "{out}");
+    assert!(out.contains("NO   remote hosts "), "{out}");
     let without = FakeNvml::new("[driver]\ninit = \"mismatch\"");
     assert!(run(&without, ["doctor"]).out.contains("NO   Xid events "));
 }

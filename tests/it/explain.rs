@@ -314,7 +314,7 @@ fn unreadable_input_is_one_error_message() {
         (output.status.code(), err(&output)),
         (
             Some(2),
-            format!("gputop: {missing}: there is no such file\n")
+            format!("gputop: cannot read {missing}: no such file\n")
         )
     );
 
@@ -323,7 +323,7 @@ fn unreadable_input_is_one_error_message() {
     let output = run(&[&empty.display().to_string()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        err(&output).contains("there is no file in it"),
+        err(&output).contains("no file in directory"),
         "{}",
         err(&output)
     );

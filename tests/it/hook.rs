@@ -919,10 +919,13 @@ fn reported_pools_are_shown() {
     let mut frame = Value::Null;
     wait_until("its page", || {
         frame = once();
-        frame["pools"]["told"][1].is_object()
+        frame["pools"]["reported_pools"][1].is_object()
     });
     let gib = 1_u64 << 30;
-    let [jax, cupy] = [&frame["pools"]["told"][0], &frame["pools"]["told"][1]];
+    let [jax, cupy] = [
+        &frame["pools"]["reported_pools"][0],
+        &frame["pools"]["reported_pools"][1],
+    ];
     assert_eq!(
         (&jax["framework"], &jax["allocator"]),
         (&json!("jax"), &json!("xla_bfc"))
@@ -944,8 +947,8 @@ fn reported_pools_are_shown() {
     assert_eq!(printed.status.code(), Some(0));
     let printed = unwrapped(&text(&printed.stdout));
     for line in [
-        "device 0 JAX, XLA BFC, told by the program itself allocated 3.00 GiB peak 5.00 GiB",
-        "device 0 CuPy, CuPy memory pool, told by the program itself allocated 1024.00 MiB reserved 2.00 GiB",
+        "device 0 JAX, XLA BFC, reported by the program allocated 3.00 GiB peak 5.00 GiB",
+        "device 0 CuPy, CuPy memory pool, reported by the program allocated 1024.00 MiB reserved 2.00 GiB",
         "largest free block – CuPy does not report the largest free block",
     ] {
         assert!(printed.contains(line), "{printed}");
@@ -954,7 +957,10 @@ fn reported_pools_are_shown() {
         .output()
         .unwrap();
     let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
-    assert_eq!(printed["told"][0]["reserved_bytes"]["current"], 90 * gib);
+    assert_eq!(
+        printed["reported_pools"][0]["reserved_bytes"]["current"],
+        90 * gib
+    );
     assert!(printed["devices"]["missing"].is_string(), "{printed}");
 
     let file = user.path("recording.gpt.zst");

@@ -134,7 +134,7 @@ fn map_others_clocks_and_versions_are_kept_with_an_incident_and_shown() {
     assert!(shown.contains("driver 580.159.03"), "{shown}");
     assert!(shown.contains("torch 2."), "{shown}");
     let exported = stage.incidents(&["export", &uid]);
-    assert!(exported.contains("### What was there"), "{exported}");
+    assert!(exported.contains("### Scene"), "{exported}");
     assert!(
         !exported.contains("bench.py"),
         "it goes to strangers: {exported}"

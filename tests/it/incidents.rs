@@ -142,7 +142,7 @@ fn success_and_plain_failures_are_not_saved() {
     assert!(user.files().is_empty());
     let (code, out, err) = user.incidents([]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(err.starts_with("gputop: no incident so far"), "{err}");
+    assert!(err.starts_with("gputop: no saved incidents"), "{err}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn report_is_previewed_and_anonymous() {
     assert_eq!(code, Some(2));
     assert_eq!(
         err,
-        format!("gputop: {path} is there already; name another file\n")
+        format!("gputop: cannot write {path}: the file exists. Name another file\n")
     );
 }
 

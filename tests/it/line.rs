@@ -25,7 +25,7 @@ fn line_summarises_gpus_in_ascii() {
     let narrow = run(&fake, ["line", "--width", "8"]);
     assert_eq!(narrow.out.len(), 9, "{narrow:?}");
     run(&fake, ["line", "--gpu", "8"])
-        .assert_refused(2, "--gpu 8: this machine has the GPUs 0 to 7");
+        .assert_refused(2, "--gpu 8: no such GPU; this host has GPUs 0 to 7");
 }
 
 #[test]

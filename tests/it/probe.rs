@@ -458,10 +458,10 @@ fn hidden_gpu_is_refused() {
 fn bad_input_is_one_sentence_and_exit_2() {
     let card = Card::new("");
     for (args, says) in [
-        (&["--gpu", "7"][..], "there is no GPU `7` here"),
-        (&["--pid", "4194300"], "there is no process 4194300"),
-        (&["--limit", "1h"], "out of range; from 10ms to 1m"),
-        (&["--headroom", "lots"], "`lots` is no size"),
+        (&["--gpu", "7"][..], "no GPU `7` on this host"),
+        (&["--pid", "4194300"], "no process with PID 4194300"),
+        (&["--limit", "1h"], "out of range; use 10ms to 1m"),
+        (&["--headroom", "lots"], "`lots` is not a size"),
         (&["--policy", "magic"], "invalid value 'magic'"),
     ] {
         let outcome = card.run(args);
@@ -594,13 +594,13 @@ fn doctor_says_whether_a_probe_would_work_and_takes_nothing() {
     };
     assert_eq!(
         told(&Card::new("")),
-        (true, "would work here, leaving 1024.00 MiB free".to_owned())
+        (true, "available, leaves 1024.00 MiB free".to_owned())
     );
     let (works, found) = told(&Card::new("lacks = [102]"));
     assert!(works);
     assert!(
         found.ends_with(
-            "; not expandable segments: driver or GPU does not support virtual memory management"
+            "; no expandable segments: driver or GPU does not support virtual memory management"
         ),
         "{found}"
     );

@@ -92,21 +92,24 @@ fn two_hosts_are_a_folder_and_play_side_by_side() {
     // What is missing is told, and that it is.
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("exit 255: the link is lost (No route to host)"),
+        said.contains("exit 255: connection lost (No route to host)"),
         "{said}"
     );
     assert!(
-        said.contains("nothing was recorded: it was not reached"),
+        said.contains("not recorded: the host was not reached"),
         "{said}"
     );
-    assert!(said.contains(" frames of 2 of 3 hosts in "), "{said}");
+    assert!(said.contains(" frames from 2 of 3 hosts to "), "{said}");
     let written = files(&folder);
     assert_eq!(written.len(), 2, "{written:?}");
     assert!(written[0].ends_with("exec-H-one.gpt.zst"));
     // Nothing is written over unasked.
     let again = hosts.record().args(["--for", "1s"]).output().unwrap();
     let said = String::from_utf8(again.stderr).unwrap();
-    assert!(said.contains("exists; choose another folder"), "{said}");
+    assert!(
+        said.contains("the file exists. Choose another directory"),
+        "{said}"
+    );
 
     let terminal = replay(&folder);
     terminal.wait_text("2 hosts");
@@ -193,7 +196,7 @@ fn empty_folder_and_file_target_are_reported() {
     let said = String::from_utf8(outcome.stderr).unwrap();
     assert_eq!(
         said,
-        format!("gputop: the folder {shown} holds no recording: files that end with .gpt.zst\n")
+        format!("gputop: no recording in directory {shown}: no file name ends with .gpt.zst\n")
     );
     let file = home.path().join("x");
     fs::write(&file, "").unwrap();
@@ -202,7 +205,7 @@ fn empty_folder_and_file_target_are_reported() {
     assert_eq!(
         said,
         format!(
-            "gputop: {} is a file, and a recording of several hosts is a folder: choose another name\n",
+            "gputop: cannot record to {}: it is a file, but several hosts need a directory. Choose another name\n",
             file.display()
         )
     );

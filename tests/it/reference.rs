@@ -145,6 +145,6 @@ fn manual_page_lists_commands_settings_and_keys() {
     let wrong = gputop(["generate", "man", "recrod"]).output().unwrap();
     assert_eq!(
         String::from_utf8(wrong.stderr).unwrap(),
-        "gputop: there is no command `recrod`; did you mean `record`?\n"
+        "gputop: unknown command `recrod`; did you mean `record`?\n"
     );
 }

@@ -155,7 +155,7 @@ fn leftover_child_does_not_hide_the_command_exit() {
          while [ ! -s {written} ]; do sleep 0.01; done; exit 1"
     );
     fake_machine::run(&fake, ["record", &left])
-        .assert_refused(2, "nothing to record: the door is shut");
+        .assert_refused(2, "cannot record: the door is shut");
     // Told while what was left is still there, and not after its end.
     let what = format!("/proc/{}/cmdline", pid(&file).unwrap());
     assert_eq!(std::fs::read(what).unwrap(), b"sleep\x0030\0");
@@ -194,24 +194,24 @@ fn non_agent_is_reported_with_its_last_output() {
     for (via, sentence) in [
         (
             "via:echo no such pod >&2; exit 1",
-            "nothing to record: no such pod",
+            "cannot record: no such pod",
         ),
         (
             "via:exit 3",
-            "nothing to record: the remote command exited with code 3",
+            "cannot record: the remote command exited with code 3",
         ),
-        ("via:exit 0", "nothing to record: the remote command exited"),
+        ("via:exit 0", "cannot record: the remote command exited"),
         (
             "via:echo 'Account \u{1b}[31mdisabled.'",
-            "nothing to record: Account ^[[31mdisabled.",
+            "cannot record: Account ^[[31mdisabled.",
         ),
         (
             "via:echo gputop-agent protocol=7 version=9.9",
-            "nothing to record: gputop 9.9 on the remote host uses another protocol than 0.1.0 on this host. Update the older one",
+            "cannot record: gputop 9.9 on the remote host uses another protocol than 0.1.0 on this host. Update the older one",
         ),
         (
             "via:echo gputop-agent protocol=1 version=0.1.0; echo this is no stream",
-            "nothing to record: the received data is damaged: Unknown frame descriptor",
+            "cannot record: the received data is damaged: Unknown frame descriptor",
         ),
     ] {
         fake_machine::run(&fake, ["record", via]).assert_refused(2, sentence);
@@ -388,7 +388,9 @@ fn invalid_hosts_file_is_reported_with_its_line() {
     );
     refused(
         "# none\n",
-        &format!("the list of hosts {name} names none: one on each line, as ssh takes it"),
+        &format!(
+            "no host in the list of hosts {name}; write one on each line as [user@]host[:port]"
+        ),
     );
-    refused("gpu1\ngpu1\n", "`gpu1` is named twice");
+    refused("gpu1\ngpu1\n", "host `gpu1` is listed twice; remove one");
 }

@@ -325,7 +325,7 @@ fn failed_push_leaves_nothing_and_falls_back_to_nvidia_smi() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(
-        said.contains("gputop could not be copied to far, or does not run there: what went wrong stands above; nvidia-smi there tells what it can\n"),
+        said.contains("cannot copy gputop to far, or run it there; see the error above. Using nvidia-smi on far instead\n"),
         "{said}"
     );
     let home = sshd.at("home");

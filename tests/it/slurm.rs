@@ -222,7 +222,7 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
     // What cannot be is told in a sentence.
     refused(
         &slurm.gputop("999"),
-        "Slurm knows no job 999: `squeue --me` lists yours",
+        "no Slurm job 999. `squeue --me` lists your jobs",
     );
     let pending = slurm.submit("1");
     let said = slurm.gputop(&pending);
@@ -249,7 +249,7 @@ fn the_nodes_of_a_job_are_entered_through_slurm_itself() {
         .env("HOME", slurm.home.path());
     let recorded = record.output().unwrap();
     let said = String::from_utf8_lossy(&recorded.stderr);
-    assert!(said.contains(" frames of 2 of 2 hosts in "), "{said}");
+    assert!(said.contains(" frames from 2 of 2 hosts to "), "{said}");
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
 
     let terminal = slurm.dashboard(&fake, &job).start();
@@ -285,11 +285,11 @@ fn missing_slurm_or_job_number_is_explained() {
     };
     refused(
         &output("12"),
-        "`squeue` is not here, so the nodes of job 12 are not known: start gputop where Slurm's commands are, or name the nodes, \
+        "cannot find the nodes of job 12: `squeue` is not installed. Run gputop on a host with Slurm's commands, or name the nodes: \
          `gputop NODE…`",
     );
     refused(
         &output("train"),
-        "`train` is no job of Slurm: --slurm takes its number, the first column of `squeue --me`",
+        "--slurm `train`: not a job ID. Use a number from the first column of `squeue --me`",
     );
 }

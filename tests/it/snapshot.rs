@@ -568,9 +568,9 @@ fn missing_file_is_reported_at_once() {
     nix::unistd::mkfifo(path("fifo").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::write(path("evil\x1b[31m"), b"\x80\x04cos\nsystem\n.").unwrap();
     for (name, says) in [
-        ("missing.pickle", "there is no such file"),
-        (".", "it is a directory; name the .pickle file in it"),
-        ("fifo", "it is no regular file"),
+        ("missing.pickle", "no such file"),
+        (".", "it is a directory. Name the .pickle file in it"),
+        ("fifo", "not a regular file"),
         (
             "evil\x1b[31m",
             "evil^[[31m: at byte 2 it asks Python to import an object (GLOBAL)",
@@ -584,5 +584,5 @@ fn missing_file_is_reported_at_once() {
     }
     let file = data("torch-2.15/native.pickle");
     let output = run(&[file.to_str().unwrap(), "--device", "7"]);
-    assert!(said(&output).contains("--device 7: the snapshot has the devices 0, 1"));
+    assert!(said(&output).contains("--device 7: no such device; the snapshot has devices 0, 1"));
 }

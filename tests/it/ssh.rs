@@ -246,13 +246,13 @@ fn a_host_without_gputop_gets_it_when_asked_for_and_never_else() {
     assert_eq!((code, copy.exists()), (Some(2), false), "{said}");
     assert!(
         said.ends_with(
-            "there is no gputop on far: install this version there, or `gputop --push far` copies this one\n"
+            "no gputop found on far. Install this version there, or copy it with `gputop --push far`\n"
         ),
         "{said}"
     );
     // On a terminal it is offered.
     let terminal = sshd.dashboard().args(["far"]).start();
-    terminal.wait_text("there is no gputop on far. Copy this one");
+    terminal.wait_text("no gputop found on far. Copy this program");
     terminal.send("n\n");
     assert_eq!(terminal.wait_exit().exit_code(), 2);
     assert!(!copy.exists());
@@ -282,7 +282,7 @@ fn other_protocol_is_reported_and_push_replaces_it() {
     assert_eq!(code, Some(2), "{said}");
     assert_eq!(
         said,
-        "gputop: gputop 7.1 on far speaks another protocol: install this version there, or `gputop --push far` copies this one\n"
+        "gputop: gputop 7.1 on far uses another protocol. Install this version there, or copy it with `gputop --push far`\n"
     );
     let terminal = sshd.dashboard().args(["--push", "far"]).start();
     wait_sm(&terminal, "38");
@@ -308,7 +308,7 @@ fn a_program_from_a_file_is_copied_where_it_fits_and_is_gputop() {
         "mac",
         b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01 and what else a Mac runs",
     );
-    assert!(said.contains("mac` is no program for Linux"), "{said}");
+    assert!(said.contains("mac`: not a Linux program"), "{said}");
     // The byte that tells the machine, of elf(5): here one that the far side is not.
     let mut other = own.clone();
     let (there, elsewhere) = match std::env::consts::ARCH {
@@ -347,7 +347,7 @@ fn failed_copy_is_reported_and_leaves_nothing() {
     fs::write(sshd.at("home"), "").unwrap();
     let (code, said) = refusal(&sshd, &["--push", "far"]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("gputop could not be copied to far"), "{said}");
+    assert!(said.contains("cannot copy gputop to far"), "{said}");
 }
 
 /// A host whose login shell runs lines of the test first, as a start-up file would, and prints noise.
@@ -480,7 +480,7 @@ fn existing_push_target_is_replaced_or_refused() {
         assert_eq!(code, Some(2), "{lines}: {said}");
         assert!(said.contains(why), "{lines}: {said}");
         assert!(
-            said.contains("gputop could not be copied to far"),
+            said.contains("cannot copy gputop to far"),
             "{lines}: {said}"
         );
     };
@@ -508,7 +508,7 @@ fn ssh_login_errors_are_passed_on() {
     assert_eq!(code, Some(2));
     assert!(said.contains("Permission denied"), "{said}");
     assert!(
-        said.ends_with("gputop: ssh to far ended with exit code 255\n"),
+        said.ends_with("gputop: ssh to far failed with exit code 255\n"),
         "{said}"
     );
     fs::write(sshd.at("known"), "").unwrap();

@@ -387,7 +387,7 @@ fn closed_stdout_is_reported_on_stderr() {
     assert_eq!(out.status.code(), Some(2));
     assert_eq!(
         String::from_utf8(out.stderr).unwrap(),
-        "gputop: standard output is no terminal; `gputop once` prints one sample, `gputop record` writes a recording\n"
+        "gputop: stdout is not a terminal, so the dashboard cannot start. Use `gputop once` for one sample, or `gputop record` for a recording\n"
     );
 }
 

@@ -316,7 +316,7 @@ fn doctor_lists_tmux_limitations() {
         "the option",
     );
     tmux.wait_for(
-        |screen| screen.contains("no terminal in front of it"),
+        |screen| screen.contains("not attached to a terminal"),
         "that nobody is attached",
     );
 }

@@ -3,7 +3,7 @@
 use gputop::model::event::{Event, Exit, Observation};
 use gputop::model::frame::Frame;
 use gputop::model::gpu::{Gpu, GpuProcess, HealthState, Memory, Throttle};
-use gputop::model::incident::{DetectedBy, Incident, Severity, Verdict};
+use gputop::model::incident::{DetectedBy, Incident, Label, Severity, Verdict};
 use gputop::model::process::{ProcessKey, RunState};
 use gputop::model::reading::{Missing, Reading, Reason};
 use gputop::model::units::{Bytes, GpuUuid, MilliWatts, Percent, Pid, StartTicks};
@@ -179,4 +179,17 @@ fn a_frame_reads_back_as_it_was_written() {
     .unwrap();
     let back: WireLine = serde_json::from_str(&text).unwrap();
     assert_eq!(back.frame.unwrap(), frame);
+}
+
+#[test]
+fn old_names_of_json_fields_are_still_read() {
+    let frame: Frame =
+        serde_json::from_value(json!({"pools": {"told": [{"framework": "jax"}]}})).unwrap();
+    let pools = serde_json::to_value(frame.pools.unwrap()).unwrap();
+    assert_eq!(pools["reported_pools"][0]["framework"], "jax");
+    let label: Label = serde_json::from_value(json!({"end": 4, "says": "wanted"})).unwrap();
+    assert_eq!(
+        serde_json::to_value(label).unwrap(),
+        json!({"start": 0, "end": 4, "text": "wanted"})
+    );
 }

@@ -176,19 +176,19 @@ fn mistyped_settings_get_the_nearest_name() {
             &["--conf", "backend:cudaMallocAsync"],
             "cannot be simulated",
         ),
-        (&["--card", "24"], "in which unit?"),
+        (&["--card", "24"], "unit missing; use"),
         (
             &["--card", "1GiB", "--outside", "2GiB"],
-            "nothing of the card's",
+            "no memory left for the allocator",
         ),
-        (&["--torch", "new"], "a release is written `2.8`"),
+        (&["--torch", "new"], "not a PyTorch release; use 2.8"),
     ] {
         let out = whatif(&[&[file.as_str()], args].concat());
         assert_eq!(out.status.code(), Some(2), "{args:?}");
         assert!(said(&out).contains(told), "{args:?}: {}", said(&out));
     }
     for (source, told) in [
-        ("no/such.pickle", "there is no such file"),
+        ("no/such.pickle", "no such file"),
         ("4294967295", "no such process"),
         ("Cargo.toml", "Cargo.toml"),
     ] {

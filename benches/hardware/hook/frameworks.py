@@ -54,7 +54,7 @@ def told(gputop, framework):
     while time.monotonic() < until:
         output = subprocess.run([gputop, "once", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         pools = json.loads(output.stdout or b"{}").get("pools") or {}
-        for pool in pools.get("told", []):
+        for pool in pools.get("reported_pools", []):
             if pool["framework"] == framework and isinstance(pool["allocated"], int) and pool["allocated"] >= 448 * MIB:
                 return pool
         time.sleep(0.2)

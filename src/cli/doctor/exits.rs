@@ -1,4 +1,4 @@
-//! The doctor's lines on what is noticed when a process or a GPU breaks.
+//! Checks of the sources for process exits, OOM kills and Xid events.
 
 use super::{Check, is_root};
 use crate::cli::settings::{agent_options, kernel_log_path};
@@ -9,30 +9,33 @@ use crate::collect::kernel_log::{KernelLog, fixes};
 use crate::model::host::PidNamespace;
 use crate::model::units::Millis;
 
-pub fn check_ends() -> Check {
+pub fn check_exits() -> Check {
     let kernel = hello().kernel;
     let kernel = kernel.value().map_or("this kernel", String::as_str);
     let (works, found) = match probe() {
         ExitSources::Status => (
             true,
-            format!("seen at once, with exit code and signal, of every user's (Linux {kernel})"),
+            format!("detected at once for all users, with exit code and signal (Linux {kernel})"),
         ),
         ExitSources::End => (
             true,
             format!(
-                "seen at once; exit code and signal only of {} that are not collected at once: Linux {kernel} is older \
-                 than 6.15",
-                if is_root() { "those" } else { "your own" }
+                "detected at once; exit code and signal only for {}processes that their parent has not reaped yet, because \
+                 Linux {kernel} is older than 6.15",
+                if is_root() { "" } else { "your " }
             ),
         ),
-        ExitSources::Nothing(why) => (false, format!("seen within 2 s, without exit code: {why}")),
+        ExitSources::Nothing(why) => (
+            false,
+            format!("detected within 2 s, without exit code: {why}"),
+        ),
     };
     let fix = match works {
         true => Vec::new(),
-        false => vec!["`gputop run COMMAND` knows how its command ended on every kernel".into()],
+        false => vec!["gputop run COMMAND    (reports the exit code on every kernel)".into()],
     };
     Check {
-        name: "ends of processes",
+        name: "process exits",
         works,
         found,
         fix,
@@ -42,15 +45,18 @@ pub fn check_ends() -> Check {
 pub fn check_oom_killer() -> Check {
     let options = agent_options(Millis(1_000));
     let log = KernelLog::open(&options.kernel_log).map(drop);
-    let places = OomCounterPaths {
+    let paths = OomCounterPaths {
         proc_root: options.proc_root,
         cgroup_root: options.cgroup_root,
         is_host: hello().namespace == PidNamespace::Host,
     };
-    let sources = oom::sources(places, log.clone());
+    let sources = oom::sources(paths, log.clone());
     let (works, found) = match sources.as_slice() {
-        [] => (false, "nothing here tells whom it ended".to_owned()),
-        sources => (true, format!("told by {}", sources.join(", "))),
+        [] => (
+            false,
+            "OOM-kill victims cannot be identified on this system".to_owned(),
+        ),
+        sources => (true, format!("victims from {}", sources.join(", "))),
     };
     Check {
         name: "out-of-memory killer",
@@ -68,7 +74,7 @@ pub fn check_kernel_log() -> Check {
     let (works, found, fix) = match KernelLog::open(&path) {
         Ok(_) => (
             true,
-            format!("{} is read for Xids and the OOM killer", path.display()),
+            format!("reads {} for Xids and OOM kills", path.display()),
             Vec::new(),
         ),
         Err(why) => (false, why.to_string(), fixes(&why, is_root())),
@@ -81,17 +87,17 @@ pub fn check_kernel_log() -> Check {
     }
 }
 
-/// `supported`: how many of how many GPUs; none when no driver answers.
+/// `supported`: number of GPUs that report Xids and number of all GPUs, or `None` without a driver.
 pub fn check_xids(supported: Option<(usize, u32)>) -> Check {
     let (works, found) = match supported {
-        None => (false, "no NVIDIA driver answers".to_owned()),
+        None => (false, "requires the NVIDIA driver".to_owned()),
         Some((0, _)) => (
             false,
-            "the driver reports none of these GPUs; the kernel log may tell".to_owned(),
+            "not reported by the driver for these GPUs; the kernel log may have them".to_owned(),
         ),
         Some((some, all)) => (
             true,
-            format!("the driver reports those of {some} of {all} GPUs"),
+            format!("reported by the driver for {some} of {all} GPUs"),
         ),
     };
     Check {

@@ -1,4 +1,4 @@
-//! `gputop doctor`: every capability on this machine: works or does not, why, and what this user can do about it.
+//! `gputop doctor`: checks each capability on this host. For one that does not work it prints the reason and fixes.
 
 mod exits;
 mod probe;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use color_eyre::Result;
 use serde::Serialize;
 
-use super::settings::{ConfigPath, SettingError, Settings, SharedArgs};
+use super::settings::{ConfigArgs, ConfigPath, Flags, SettingError, Settings};
 use super::{print, print_json};
 use crate::collect::driver::{NvmlFailure, diagnose_driver};
 use crate::collect::host::hello;
@@ -26,17 +26,19 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub config: ConfigArgs,
 }
 
-/// One thing that works here or does not.
+/// The result of checking one capability.
 #[derive(Debug, Clone, Serialize)]
 struct Check {
     /// A noun phrase: `NVIDIA driver`.
     name: &'static str,
     works: bool,
-    /// What was found, a sentence or a phrase.
+    /// Details as a phrase or a sentence.
     found: String,
-    /// Commands or clauses, best first.
+    /// Commands or advice, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fix: Vec<String>,
 }
@@ -49,34 +51,34 @@ struct Report {
     schedule: Vec<Call>,
 }
 
-/// A line of the NVML schedule.
+/// A group of NVML calls in the schedule.
 #[derive(Debug, Serialize)]
 struct Call {
     name: &'static str,
     when: String,
-    /// Median over the GPUs, when there is a driver to measure.
+    /// Median over the GPUs, if a driver is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     microseconds: Option<u64>,
 }
 
-/// A driver that hangs must not hang the doctor.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which the driver counts as hanging.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
-    let (driver, found) = check_driver();
+pub fn run(args: &Args, flags: &Flags) -> Result<u8> {
+    let (driver, answer) = check_driver();
     let works = driver.works;
-    let settings = Settings::read(shared, None);
+    let settings = Settings::read(flags);
     let report = Report {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
         checks: [
             vec![
                 driver,
-                exits::check_xids(found.as_ref().map(|found| found.xids)),
+                exits::check_xids(answer.as_ref().map(|answer| answer.xids)),
                 check_namespace(),
                 requirements::check_allocators(),
                 probe::check_probe(works),
-                exits::check_ends(),
+                exits::check_exits(),
                 exits::check_oom_killer(),
                 exits::check_kernel_log(),
                 requirements::check_store(),
@@ -85,7 +87,7 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
                 requirements::check_ssh(),
             ],
             terminal::checks(settings.as_ref().ok().map(|settings| settings.mouse)),
-            vec![check_configuration(shared, settings.err())],
+            vec![check_configuration(flags, settings.err())],
         ]
         .concat(),
         schedule: GROUPS
@@ -93,9 +95,9 @@ pub fn run(args: &Args, shared: &SharedArgs) -> Result<u8> {
             .map(|group| Call {
                 name: group.name,
                 when: when(group.due),
-                microseconds: found
+                microseconds: answer
                     .iter()
-                    .flat_map(|found| &found.costs)
+                    .flat_map(|answer| &answer.costs)
                     .find(|(name, _)| *name == group.name)
                     .map(|(_, cost)| *cost),
             })
@@ -113,22 +115,22 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// What a driver that answers says.
+/// Facts about a driver that answers.
 struct DriverAnswer {
-    words: String,
-    /// Microseconds of each group of the schedule.
+    summary: String,
+    /// Microseconds for each group of the schedule.
     costs: Vec<(&'static str, u64)>,
-    /// GPUs that report their Xids, of how many.
+    /// Number of GPUs that report Xids, and number of all GPUs.
     xids: (usize, u32),
 }
 
-/// Loads the driver on a thread, so that one that hangs is told and not waited for.
+/// Loads the driver on a thread, so that a hanging driver is reported after a timeout.
 fn check_driver() -> (Check, Option<DriverAnswer>) {
     let (send, answer) = std::sync::mpsc::channel();
     let started = Instant::now();
     std::thread::spawn(move || {
         let library = Library::new(std::env::var_os(LIBRARY_VARIABLE));
-        let found = library
+        let answer = library
             .acquire()
             .map_err(|e| NvmlFailure::from(&e))
             .and_then(
@@ -138,7 +140,7 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
                         let version = nvml.sys_driver_version().unwrap_or_else(|e| e.to_string());
                         let took = started.elapsed().as_millis();
                         Ok(DriverAnswer {
-                            words: format!(
+                            summary: format!(
                                 "version {version}, {count} GPUs, answered in {took} ms"
                             ),
                             costs: crate::collect::nvml::measure(&nvml),
@@ -147,18 +149,18 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
                     }
                 },
             );
-        let _ = send.send(found);
+        let _ = send.send(answer);
     });
     let name = "NVIDIA driver";
-    match answer.recv_timeout(PATIENCE) {
-        Ok(Ok(found)) => (
+    match answer.recv_timeout(DRIVER_TIMEOUT) {
+        Ok(Ok(answer)) => (
             Check {
                 name,
                 works: true,
-                found: found.words.clone(),
+                found: answer.summary.clone(),
                 fix: Vec::new(),
             },
-            Some(found),
+            Some(answer),
         ),
         Ok(Err(failure)) => {
             let trouble = diagnose_driver(Path::new("/"), &failure);
@@ -173,7 +175,7 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
             )
         }
         Err(_) => {
-            let found = format!("has not answered for {} s", PATIENCE.as_secs());
+            let found = format!("no answer within {} s", DRIVER_TIMEOUT.as_secs());
             let fix = vec!["dmesg | grep -i -e nvrm -e xid".into()];
             (
                 Check {
@@ -191,16 +193,22 @@ fn check_driver() -> (Check, Option<DriverAnswer>) {
 fn check_namespace() -> Check {
     let name = "process names and owners";
     let (works, found, fix) = match hello().namespace {
-        PidNamespace::Host => (true, "this is the host's PID namespace: the driver's PIDs are ours".into(), Vec::new()),
+        PidNamespace::Host => (
+            true,
+            "in the host's PID namespace, which the driver's PIDs refer to".into(),
+            Vec::new(),
+        ),
         PidNamespace::Container => (
             false,
-            "inside a container the driver's PIDs mean other processes; local ones are found by their open device files"
+            "in a container, where the driver's PIDs are not valid; local processes are found by their open device files"
                 .to_owned(),
             vec!["docker run --pid=host …, or run gputop on the host".into()],
         ),
-        PidNamespace::Unknown => {
-            (false, "/proc/self/ns/pid could not be read, so no PID is matched".to_owned(), Vec::new())
-        }
+        PidNamespace::Unknown => (
+            false,
+            "cannot read /proc/self/ns/pid, so the driver's PIDs are not used".to_owned(),
+            Vec::new(),
+        ),
     };
     Check {
         name,
@@ -210,13 +218,13 @@ fn check_namespace() -> Check {
     }
 }
 
-fn check_configuration(shared: &SharedArgs, wrong: Option<SettingError>) -> Check {
-    let place = ConfigPath::find(shared.config.as_deref());
-    let (works, found) = match (wrong, place) {
-        (Some(wrong), _) => (false, wrong.to_string()),
-        (None, Ok(place)) if place.path.exists() => (true, place.path.display().to_string()),
+fn check_configuration(flags: &Flags, error: Option<SettingError>) -> Check {
+    let config = ConfigPath::find(flags.config.as_deref());
+    let (works, found) = match (error, config) {
+        (Some(error), _) => (false, error.to_string()),
+        (None, Ok(config)) if config.path.exists() => (true, config.path.display().to_string()),
         (None, Err(why @ DirectoryError::OtherUser { .. })) => (false, why.to_string()),
-        (None, _) => (true, "none; the defaults hold".to_owned()),
+        (None, _) => (true, "no file; the defaults apply".to_owned()),
     };
     Check {
         name: "configuration",
@@ -229,9 +237,9 @@ fn check_configuration(shared: &SharedArgs, wrong: Option<SettingError>) -> Chec
 fn when(due: Due) -> String {
     let seconds = |ms: crate::model::units::Millis| ms.0 / 1_000;
     match due {
-        Due::Tick => "each tick".into(),
+        Due::Tick => "every sample".into(),
         Due::MemoryChanged(ms) => format!(
-            "when used memory changed, at the latest after {} s",
+            "when used memory changes, and at least every {} s",
             seconds(ms)
         ),
         Due::Every(ms) => format!("every {} s", seconds(ms)),
@@ -255,7 +263,7 @@ fn text(report: &Report) -> String {
             let _ = writeln!(out, "{fix}");
         }
     }
-    let _ = writeln!(out, "\nNVML calls, for each GPU on a thread of its own:");
+    let _ = writeln!(out, "\nNVML calls for each GPU, on one thread per GPU:");
     for call in &report.schedule {
         let cost = call
             .microseconds

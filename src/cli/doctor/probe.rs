@@ -1,5 +1,4 @@
-//! The doctor's line on the probe allocator: whether it would work, of each GPU. No context is created for it: a child
-//! looks at the driver and ends.
+//! Checks on each GPU that `gputop probe` would work. A child process queries the driver without creating a CUDA context.
 
 use std::thread;
 
@@ -10,12 +9,12 @@ use crate::model::frame::Frame;
 use crate::model::units::Bytes;
 
 pub fn check_probe(has_driver: bool) -> Check {
-    let seen = match has_driver {
+    let frame = match has_driver {
         true => frame(None).map_err(|why| why.to_string()),
-        false => Err("needs the NVIDIA driver".to_owned()),
+        false => Err("requires the NVIDIA driver".to_owned()),
     };
-    let (works, found) = match seen {
-        Ok(frame) => words(&outlooks(&frame)),
+    let (works, found) = match frame {
+        Ok(frame) => summary(&readiness_by_gpu(&frame)),
         Err(why) => (false, why),
     };
     Check {
@@ -26,63 +25,63 @@ pub fn check_probe(has_driver: bool) -> Check {
     }
 }
 
-/// Of each GPU by its index. A driver that starts takes its time: all at once.
-fn outlooks(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
+/// Checks all GPUs in parallel, because the driver may start slowly. Returns the results by GPU index.
+fn readiness_by_gpu(frame: &Frame) -> Vec<(u32, Result<ProbeReadiness, String>)> {
     thread::scope(|scope| {
-        let looks: Vec<_> = frame
+        let checks: Vec<_> = frame
             .gpus
             .iter()
             .map(|gpu| (gpu.index, scope.spawn(|| readiness(&gpu.uuid, frame))))
             .collect();
-        let answer = |(index, look): (u32, thread::ScopedJoinHandle<'_, _>)| {
-            let broken = |_| Err("looking at it broke off".to_owned());
-            (index, look.join().unwrap_or_else(broken))
+        let result = |(index, check): (u32, thread::ScopedJoinHandle<'_, _>)| {
+            let panicked = |_| Err("the check failed unexpectedly".to_owned());
+            (index, check.join().unwrap_or_else(panicked))
         };
-        looks.into_iter().map(answer).collect()
+        checks.into_iter().map(result).collect()
     })
 }
 
-fn words(outlooks: &[(u32, Result<ProbeReadiness, String>)]) -> (bool, String) {
-    let good: Vec<&ProbeReadiness> = outlooks
+fn summary(gpus: &[(u32, Result<ProbeReadiness, String>)]) -> (bool, String) {
+    let ready: Vec<&ProbeReadiness> = gpus
         .iter()
-        .filter_map(|(_, o)| o.as_ref().ok())
+        .filter_map(|(_, readiness)| readiness.as_ref().ok())
         .collect();
     let mut parts = Vec::new();
-    if !good.is_empty() {
-        let least: Option<Bytes> = good.iter().filter_map(|o| o.headroom).min();
-        let leaves = least.map_or_else(String::new, |least| format!(", leaving {least} free"));
-        parts.push(match (good.len(), outlooks.len()) {
-            (1, 1) => format!("would work here{leaves}"),
-            (all, of) if all == of => format!("would work on all {of} GPUs{leaves}"),
-            (some, of) => format!("would work on {some} of {of} GPUs{leaves}"),
+    if !ready.is_empty() {
+        let min: Option<Bytes> = ready.iter().filter_map(|gpu| gpu.headroom).min();
+        let leaves = min.map_or_else(String::new, |min| format!(", leaves {min} free"));
+        parts.push(match (ready.len(), gpus.len()) {
+            (1, 1) => format!("available{leaves}"),
+            (some, all) if some == all => format!("available on all {all} GPUs{leaves}"),
+            (some, all) => format!("available on {some} of {all} GPUs{leaves}"),
         });
     }
-    // What is the same of several is said once.
-    let mut said: Vec<(String, Vec<u32>)> = Vec::new();
-    for (index, outlook) in outlooks {
-        let clauses = match outlook {
+    // A clause that applies to several GPUs is printed once.
+    let mut clauses: Vec<(String, Vec<u32>)> = Vec::new();
+    for (index, readiness) in gpus {
+        let new = match readiness {
             Err(why) => vec![why.clone()],
-            Ok(outlook) => outlook
+            Ok(readiness) => readiness
                 .without
                 .iter()
-                .map(|(policy, why)| format!("not {}: {why}", policy.words()))
+                .map(|(policy, why)| format!("no {}: {why}", policy.words()))
                 .collect(),
         };
-        for clause in clauses {
-            match said.iter_mut().find(|(known, _)| *known == clause) {
-                Some((_, of)) => of.push(*index),
-                None => said.push((clause, vec![*index])),
+        for clause in new {
+            match clauses.iter_mut().find(|(known, _)| *known == clause) {
+                Some((_, indices)) => indices.push(*index),
+                None => clauses.push((clause, vec![*index])),
             }
         }
     }
-    parts.extend(said.into_iter().map(|(clause, of)| {
-        if of.len() == outlooks.len() {
+    parts.extend(clauses.into_iter().map(|(clause, indices)| {
+        if indices.len() == gpus.len() {
             return clause;
         }
-        let of: Vec<String> = of.iter().map(u32::to_string).collect();
-        format!("GPU {}: {clause}", of.join(", "))
+        let indices: Vec<String> = indices.iter().map(u32::to_string).collect();
+        format!("GPU {}: {clause}", indices.join(", "))
     }));
-    (!good.is_empty(), parts.join("; "))
+    (!ready.is_empty(), parts.join("; "))
 }
 
 #[cfg(test)]
@@ -91,8 +90,8 @@ mod tests {
     use crate::model::probe::Policy;
 
     #[test]
-    fn what_is_the_same_of_several_gpus_is_said_once() {
-        let good = || ProbeReadiness {
+    fn prints_clauses_that_apply_to_several_gpus_once() {
+        let ready = || ProbeReadiness {
             headroom: Some(Bytes::gib(2)),
             without: Vec::new(),
         };
@@ -101,20 +100,20 @@ mod tests {
                 Policy::Pool,
                 "driver or GPU does not support memory pools".into(),
             )],
-            ..good()
+            ..ready()
         };
         assert_eq!(
-            words(&[(0, Ok(good()))]),
-            (true, "would work here, leaving 2.00 GiB free".into())
+            summary(&[(0, Ok(ready()))]),
+            (true, "available, leaves 2.00 GiB free".into())
         );
         let full = || Err("0.20 GiB are free".to_owned());
         assert_eq!(
-            words(&[(0, Ok(good())), (1, full()), (2, Ok(old)), (3, full())]).1,
-            "would work on 2 of 4 GPUs, leaving 2.00 GiB free; GPU 1, 3: 0.20 GiB are free; \
-             GPU 2: not stream-ordered pool: driver or GPU does not support memory pools"
+            summary(&[(0, Ok(ready())), (1, full()), (2, Ok(old)), (3, full())]).1,
+            "available on 2 of 4 GPUs, leaves 2.00 GiB free; GPU 1, 3: 0.20 GiB are free; \
+             GPU 2: no stream-ordered pool: driver or GPU does not support memory pools"
         );
         assert_eq!(
-            words(&[(0, full()), (1, full())]),
+            summary(&[(0, full()), (1, full())]),
             (false, "0.20 GiB are free".into())
         );
     }

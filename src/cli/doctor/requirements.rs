@@ -1,4 +1,4 @@
-//! The doctor's lines on what gputop itself needs: leave to read allocators, a place for incidents and for the hook, ssh.
+//! Checks of gputop's own requirements: permission to read allocators, directories for incidents and the hook, ssh.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,11 +11,11 @@ use crate::open_files::{Limit, limit};
 
 pub fn check_allocators() -> Check {
     let (works, found) = match access::readable_scope(Path::new("/proc")) {
-        Ok(whose) => (true, format!("can be read: {whose}")),
+        Ok(scope) => (true, format!("readable: {scope}")),
         Err(why) => (false, why.to_owned()),
     };
     Check {
-        name: "allocators of processes",
+        name: "process allocators",
         works,
         found,
         fix: Vec::new(),
@@ -26,30 +26,30 @@ pub fn check_hook() -> Check {
     let (works, found) = match hook::install() {
         Ok(path) => (
             true,
-            hook_words(&path, access::ptrace_scope(Path::new("/proc"))),
+            hook_text(&path, access::ptrace_scope(Path::new("/proc"))),
         ),
         Err(error) => (
             false,
-            format!("cannot be laid out below the cache or the state directory: {error}"),
+            format!("cannot be installed in the cache or state directory: {error}"),
         ),
     };
     Check {
-        name: "hook for Python",
+        name: "Python hook",
         works,
         found,
         fix: match works {
             true => Vec::new(),
-            false => vec!["export XDG_CACHE_HOME=DIRECTORY    (one of your own)".into()],
+            false => vec!["export XDG_CACHE_HOME=DIRECTORY    (a directory that you own)".into()],
         },
     }
 }
 
-fn hook_words(path: &Path, ptrace_scope: Option<u32>) -> String {
+fn hook_text(path: &Path, ptrace_scope: Option<u32>) -> String {
     let path = path.display();
     match ptrace_scope {
         Some(1) => format!(
             "installed in {path}; programs that load it can be read and traced by your other processes \
-             (GPUTOP_HOOK_PTRACER=0 prevents it, GPUTOP_HOOK_PTRACER=PID names one)"
+             (GPUTOP_HOOK_PTRACER=0 prevents this, GPUTOP_HOOK_PTRACER=PID allows one process)"
         ),
         _ => format!("installed in {path}"),
     }
@@ -62,7 +62,7 @@ pub fn check_store() -> Check {
         Ok((listing.entries.len(), folder))
     });
     let (works, found) = match listed {
-        Ok((count, folder)) => (true, format!("{count} kept in {folder}")),
+        Ok((count, folder)) => (true, format!("{count} saved in {folder}")),
         Err(error) => (false, error.to_string()),
     };
     Check {
@@ -73,7 +73,7 @@ pub fn check_store() -> Check {
     }
 }
 
-/// Fewer leave no room for a machine with a hundred processes and their logs.
+/// Enough for a host with a hundred processes and their logs.
 const MIN_OPEN_FILES: u64 = 1_024;
 
 pub fn check_open_files() -> Check {
@@ -86,7 +86,7 @@ pub fn check_open_files() -> Check {
     let effect = match works {
         true => "",
         false => {
-            ". Where it is used up, exits are noticed up to 2 s late and some logs are not followed"
+            ". When it is reached, exits are detected up to 2 s late and some logs are not followed"
         }
     };
     Check {
@@ -95,7 +95,7 @@ pub fn check_open_files() -> Check {
         found: format!("limit {now}{raised}{effect}"),
         fix: match works {
             true => Vec::new(),
-            false => vec!["ulimit -Hn 65536    (as root, before gputop is started)".into()],
+            false => vec!["ulimit -Hn 65536    (as root, before starting gputop)".into()],
         },
     }
 }
@@ -105,15 +105,15 @@ pub fn check_ssh() -> Check {
         Ok(output) => {
             let version = String::from_utf8_lossy(&output.stderr);
             let version = version.split(',').next().unwrap_or_default().trim();
-            (true, format!("over {version}"))
+            (true, format!("reached with {version}"))
         }
         Err(_) => (
             false,
-            "ssh is not installed: `via:COMMAND` works without it".into(),
+            "ssh is not installed; only `via:COMMAND` works without it".into(),
         ),
     };
     Check {
-        name: "far hosts",
+        name: "remote hosts",
         works,
         found,
         fix: match works {
@@ -129,10 +129,10 @@ mod tests {
 
     #[test]
     fn reports_that_the_hook_permits_tracing_where_yama_would_deny_it() {
-        let words = |scope| hook_words(Path::new("/hook"), scope);
-        assert!(words(Some(1)).contains("read and traced by your other processes"));
+        let text = |scope| hook_text(Path::new("/hook"), scope);
+        assert!(text(Some(1)).contains("read and traced by your other processes"));
         for scope in [None, Some(0), Some(2)] {
-            assert_eq!(words(scope), "installed in /hook");
+            assert_eq!(text(scope), "installed in /hook");
         }
     }
 }

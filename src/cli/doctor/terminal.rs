@@ -1,5 +1,5 @@
-//! What the terminal takes from the screen: its size, colours, characters, the clipboard, the mouse; with the command
-//! that gives it back. In tmux that is often a setting of tmux, so tmux is asked.
+//! Checks of the terminal: size, colours, characters, clipboard and mouse, with a command that fixes each limit. In tmux
+//! many of them depend on tmux settings, so tmux is queried.
 
 use super::Check;
 use crate::cli::settings::{TerminalEnvironment, has_terminal};
@@ -10,28 +10,27 @@ use crate::tui::theme::Palette;
 use crate::tui::tmux;
 use ratatui::layout::Rect;
 
-/// What a tmux says of itself and of the terminal in front of it.
+/// Facts about tmux and the terminal that is attached to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tmux {
     version: String,
-    /// Features that tmux believes its terminal to have; empty while nobody is attached.
+    /// Terminal features that tmux detected. Empty if no terminal is attached.
     features: Vec<String>,
     utf8: bool,
     set_clipboard: String,
     allow_passthrough: String,
 }
 
-/// In the order of the fields.
-const QUESTION: &str =
+/// The format of the query, in the order of the fields of [`Tmux`].
+const QUERY: &str =
     "#{version}|#{client_termfeatures}|#{client_utf8}|#{set-clipboard}|#{allow-passthrough}";
 
 impl Tmux {
-    /// # Errors
-    /// A clause on why tmux does not say.
-    fn ask() -> Result<Self, String> {
-        let answer = tmux::run(&["display-message", "-p", QUESTION], "")?;
+    /// Queries tmux. An error is a clause.
+    fn query() -> Result<Self, String> {
+        let answer = tmux::run(&["display-message", "-p", QUERY], "")?;
         Self::parse(&visible(answer.trim().as_bytes(), 1000))
-            .ok_or_else(|| "`tmux display-message`: not in the form asked for".into())
+            .ok_or_else(|| "`tmux display-message` returned an unexpected format".into())
     }
 
     fn parse(answer: &str) -> Option<Self> {
@@ -45,9 +44,9 @@ impl Tmux {
             features: features.map(str::to_owned).collect(),
             utf8: utf8 == "1",
             set_clipboard: set_clipboard.into(),
-            // Before 3.3 it was always let through.
+            // tmux before 3.3 always allows it, and has no such option.
             allow_passthrough: match allow_passthrough {
-                "" => "not an option yet".into(),
+                "" => "not available".into(),
                 "0" => "off".into(),
                 "1" => "on".into(),
                 other => other.into(),
@@ -64,20 +63,20 @@ impl Tmux {
     }
 }
 
-/// `mouse`: whether the settings want it; `None` when they are not to be had.
+/// `mouse`: the setting, or `None` if the settings cannot be read.
 pub(super) fn checks(mouse: Option<bool>) -> Vec<Check> {
     let environment = TerminalEnvironment::read();
-    let tmux = environment.tmux.then(Tmux::ask);
-    let known = tmux.as_ref().and_then(|asked| asked.as_ref().ok());
+    let tmux = environment.tmux.then(Tmux::query);
+    let known = tmux.as_ref().and_then(|answer| answer.as_ref().ok());
     let size = crossterm::terminal::size().ok();
-    let far = ["SSH_CONNECTION", "SSH_TTY"]
+    let is_over_ssh = ["SSH_CONNECTION", "SSH_TTY"]
         .iter()
         .any(|name| std::env::var_os(name).is_some());
     vec![
         check_size(size, has_terminal(), environment.tmux),
         check_colours(&environment, known),
         check_characters(&environment, known),
-        check_clipboard(environment.clipboard(), tmux.as_ref(), far),
+        check_clipboard(environment.clipboard(), tmux.as_ref(), is_over_ssh),
         check_mouse(mouse.unwrap_or(true), environment.tmux),
     ]
 }
@@ -94,7 +93,7 @@ fn check(name: &'static str, works: bool, found: String, fix: &[&str]) -> Check 
 fn check_size(size: Option<(u16, u16)>, is_terminal: bool, in_tmux: bool) -> Check {
     let name = "terminal";
     let Some((width, height)) = size.filter(|_| is_terminal) else {
-        let found = "standard output is none, so there is no screen; `once`, `record` and `explain` need none";
+        let found = "stdout is not a terminal, so the dashboard cannot start; `once`, `record` and `explain` work without";
         return check(name, false, found.into(), &[]);
     };
     let small = is_small(Rect::new(0, 0, width, height));
@@ -105,13 +104,11 @@ fn check_size(size: Option<(u16, u16)>, is_terminal: bool, in_tmux: bool) -> Che
     };
     match (small, width < 100 || height < 30) {
         (true, _) => {
-            let found =
-                format!("{width}x{height}: a few lines instead of tables, which need 60x10");
+            let found = format!("{width}x{height}: too small for tables, which require 60x10");
             check(name, true, found, zoom)
         }
         (false, true) => {
-            let found =
-                format!("{width}x{height}: from 100x30 on more columns and charts are shown");
+            let found = format!("{width}x{height}: more columns and charts are shown from 100x30");
             check(name, true, found, &[])
         }
         (false, false) => check(name, true, format!("{width}x{height}"), &[]),
@@ -125,29 +122,29 @@ fn check_colours(environment: &TerminalEnvironment, tmux: Option<&Tmux>) -> Chec
         Palette::None if environment.term == "dumb" => check(
             name,
             false,
-            "none, since TERM=dumb".into(),
+            "none, because TERM=dumb".into(),
             &["export TERM=xterm-256color"],
         ),
         Palette::None => check(
             name,
             false,
-            "none, since NO_COLOR is set".into(),
+            "none, because NO_COLOR is set".into(),
             &["unset NO_COLOR"],
         ),
         Palette::Sixteen => {
             let found = format!(
-                "the terminal's own 16 (TERM={term}); with COLORTERM=truecolor shades of 24 bits"
+                "16 colours of the terminal (TERM={term}); 24-bit colours require COLORTERM=truecolor"
             );
             let mut fix = Vec::new();
             if tmux.is_some_and(|tmux| tmux.is_attached() && !tmux.has("RGB")) {
                 fix.push("tmux set -as terminal-features ',*:RGB'    (then detach and attach)");
             }
-            fix.push("export COLORTERM=truecolor    (if the terminal can show 24-bit colour)");
+            fix.push("export COLORTERM=truecolor    (if the terminal supports 24-bit colours)");
             check(name, true, found, &fix)
         }
         _ => {
-            let found = format!("24 bits (TERM={term})");
-            // tmux shows the nearest of 256 then: nothing is lost but shades.
+            let found = format!("24-bit (TERM={term})");
+            // Without RGB tmux shows the nearest of 256 colours, so this counts as working.
             let fix: &[&str] = match tmux.is_some_and(|tmux| tmux.is_attached() && !tmux.has("RGB"))
             {
                 true => &["tmux set -as terminal-features ',*:RGB'    (then detach and attach)"],
@@ -161,11 +158,11 @@ fn check_colours(environment: &TerminalEnvironment, tmux: Option<&Tmux>) -> Chec
 fn check_characters(environment: &TerminalEnvironment, tmux: Option<&Tmux>) -> Check {
     let name = "characters";
     if !environment.is_utf8() {
-        let found = "ASCII, since the locale is not UTF-8".into();
+        let found = "ASCII, because the locale is not UTF-8".into();
         return check(name, false, found, &["export LC_ALL=C.UTF-8"]);
     }
     if tmux.is_some_and(|tmux| tmux.is_attached() && !tmux.utf8) {
-        let found = "UTF-8, but tmux takes its terminal for one without and shows _ instead".into();
+        let found = "UTF-8, but tmux detected a terminal without UTF-8 and shows _ instead".into();
         return check(
             name,
             false,
@@ -176,23 +173,25 @@ fn check_characters(environment: &TerminalEnvironment, tmux: Option<&Tmux>) -> C
     check(name, true, "UTF-8".into(), &[])
 }
 
-fn check_clipboard(clipboard: Clipboard, tmux: Option<&Result<Tmux, String>>, far: bool) -> Check {
+fn check_clipboard(
+    clipboard: Clipboard,
+    tmux: Option<&Result<Tmux, String>>,
+    is_over_ssh: bool,
+) -> Check {
     let name = "clipboard (y)";
     match (clipboard, tmux) {
         (Clipboard::Tmux, Some(Ok(tmux))) => check_tmux_clipboard(tmux),
-        (Clipboard::Tmux, asked) => {
-            let why = asked.and_then(|asked| asked.as_ref().err());
+        (Clipboard::Tmux, answer) => {
+            let why = answer.and_then(|answer| answer.as_ref().err());
             let why = why.map_or("", String::as_str);
-            let found = format!("TMUX is set, but that tmux cannot be asked: {why}");
+            let found = format!("TMUX is set, but tmux cannot be queried: {why}");
             check(name, false, found, &["unset TMUX"])
         }
         (Clipboard::Terminal, _) => {
-            let found = "by OSC 52, which the terminal may ignore (xterm does unless allowWindowOps is set, GNU screen always)";
-            // Only the tmux on the other side of ssh knows of itself.
-            let fix: &[&str] = match far {
-                true => {
-                    &["tmux set -s set-clipboard on    (in a tmux from which you came here by ssh)"]
-                }
+            let found = "with OSC 52, which some terminals ignore (xterm unless allowWindowOps is set, GNU screen always)";
+            // A tmux on the client side of ssh cannot be detected from here.
+            let fix: &[&str] = match is_over_ssh {
+                true => &["tmux set -s set-clipboard on    (if you run ssh inside tmux)"],
                 false => &[],
             };
             check(name, true, found.into(), fix)
@@ -200,20 +199,20 @@ fn check_clipboard(clipboard: Clipboard, tmux: Option<&Result<Tmux, String>>, fa
     }
 }
 
-fn check_mouse(wanted: bool, in_tmux: bool) -> Check {
+fn check_mouse(is_enabled: bool, in_tmux: bool) -> Check {
     let name = "mouse";
-    if !wanted {
-        let found = "left to the terminal, since the settings say so";
+    if !is_enabled {
+        let found = "left to the terminal by the settings";
         return check(name, true, found.into(), &[]);
     }
-    let mark = match in_tmux {
-        true => "to mark text hold Shift, or use tmux's copy mode",
-        false => "to mark text hold Shift",
+    let selecting = match in_tmux {
+        true => "to select text hold Shift, or use tmux's copy mode",
+        false => "to select text hold Shift",
     };
     check(
         name,
         true,
-        format!("clicks and the wheel are taken; {mark}"),
+        format!("handles clicks and the wheel; {selecting}"),
         &[],
     )
 }
@@ -226,23 +225,21 @@ fn check_tmux_clipboard(tmux: &Tmux) -> Check {
     );
     let version = &tmux.version;
     if !tmux.is_attached() {
-        let found = format!("tmux {version}, with no terminal in front of it; {options}");
+        let found = format!("tmux {version}, not attached to a terminal; {options}");
         return check(name, true, found, &[]);
     }
     if !tmux.has("clipboard") {
         let found = format!(
-            "tmux {version} keeps it: it does not take its terminal for one with a clipboard; {options}"
+            "tmux {version} does not pass text on: it detected a terminal without a clipboard; {options}"
         );
         let fix = ["tmux set -as terminal-features ',*:clipboard'    (then detach and attach)"];
         return check(name, false, found, &fix);
     }
-    let found = format!("tmux {version} hands it on to its terminal; {options}");
-    // What runs here does not need it, what runs behind an ssh in this tmux does.
+    let found = format!("tmux {version} passes text on to its terminal; {options}");
+    // A local gputop works without this; a gputop over ssh from this tmux requires it.
     let fix: &[&str] = match tmux.set_clipboard.as_str() {
         "on" => &[],
-        _ => {
-            &["tmux set -s set-clipboard on    (for a gputop that you reach by ssh from this tmux)"]
-        }
+        _ => &["tmux set -s set-clipboard on    (for a gputop over ssh from this tmux)"],
     };
     check(name, true, found, fix)
 }
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tmux_says_is_taken_apart() {
+    fn parses_the_answer_of_tmux() {
         let tmux = tmux("bpaste,clipboard,256");
         assert!(tmux.utf8 && tmux.has("clipboard") && !tmux.has("RGB"));
         assert_eq!(
@@ -278,18 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_comes_with_the_command_that_mends_it() {
+    fn each_limit_comes_with_a_command_that_fixes_it() {
         let fix = |check: Check| (check.works, check.fix.join("\n"));
-        let (bare, able) = (tmux("title"), tmux("clipboard,RGB"));
+        let (limited, capable) = (tmux("title"), tmux("clipboard,RGB"));
         let dumb = environment("dumb", "");
         let screen = environment("screen", "");
         let ascii = TerminalEnvironment {
             locale: "C".into(),
             ..environment("xterm", "truecolor")
         };
-        let blind = Tmux {
+        let without_utf8 = Tmux {
             utf8: false,
-            ..able.clone()
+            ..capable.clone()
         };
         let table = [
             (
@@ -305,12 +302,12 @@ mod tests {
                 "export TERM=xterm-256color",
             ),
             (
-                check_colours(&screen, Some(&bare)),
+                check_colours(&screen, Some(&limited)),
                 true,
                 "terminal-features ',*:RGB'",
             ),
             (
-                check_colours(&environment("tmux-256color", "truecolor"), Some(&able)),
+                check_colours(&environment("tmux-256color", "truecolor"), Some(&capable)),
                 true,
                 "",
             ),
@@ -320,22 +317,22 @@ mod tests {
                 "export LC_ALL=C.UTF-8",
             ),
             (
-                check_characters(&screen, Some(&blind)),
+                check_characters(&screen, Some(&without_utf8)),
                 false,
                 "tmux -u attach",
             ),
             (
-                check_clipboard(Clipboard::Tmux, Some(&Ok(bare)), false),
+                check_clipboard(Clipboard::Tmux, Some(&Ok(limited)), false),
                 false,
                 "',*:clipboard'",
             ),
             (
-                check_clipboard(Clipboard::Tmux, Some(&Ok(able)), false),
+                check_clipboard(Clipboard::Tmux, Some(&Ok(capable)), false),
                 true,
                 "set-clipboard on",
             ),
             (
-                check_clipboard(Clipboard::Tmux, Some(&Err("gone".into())), false),
+                check_clipboard(Clipboard::Tmux, Some(&Err("exited".into())), false),
                 false,
                 "unset TMUX",
             ),
@@ -346,12 +343,12 @@ mod tests {
             ),
             (check_clipboard(Clipboard::Terminal, None, false), true, ""),
         ];
-        for (at, (check, works, wanted)) in table.into_iter().enumerate() {
-            let (does, fix) = fix(check);
-            assert_eq!(does, works, "{at}: {fix}");
+        for (row, (check, works, expected)) in table.into_iter().enumerate() {
+            let (does_work, fix) = fix(check);
+            assert_eq!(does_work, works, "{row}: {fix}");
             assert!(
-                fix.contains(wanted) && fix.is_empty() == wanted.is_empty(),
-                "{at}: {fix}"
+                fix.contains(expected) && fix.is_empty() == expected.is_empty(),
+                "{row}: {fix}"
             );
         }
     }

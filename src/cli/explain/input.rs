@@ -1,22 +1,21 @@
-//! Where logs come from: files, directories, packed files, standard input.
+//! Reads logs from files, directories, compressed files and standard input.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-use crate::cli::decompress::unpacked;
+use crate::cli::decompress::decompressed;
 use crate::cli::progress::Progress;
 use crate::diagnose::{Catalogue, LogFindings, LogReader};
 use crate::model::text::visible;
 
-/// How much is read at once.
-const PIECE: usize = 1 << 20;
-/// Files of a directory that are read; more are no job's ranks.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Maximum number of files that are read from a directory. No job has more ranks.
 const MAX_FILES: usize = 4096;
-/// How deep a directory is looked through: torchrun writes `RUN/attempt_0/3/stderr.log`.
+/// Maximum depth of the search in a directory: torchrun writes `RUN/attempt_0/3/stderr.log`.
 const MAX_DEPTH: usize = 4;
 
-/// The logs below `path`, read, and a sentence about each that could not be.
+/// Reads the logs at `path`, and returns the findings and an error message for each log that could not be read.
 pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>) {
     if path == Path::new("-") {
         return stdin(catalogue);
@@ -26,7 +25,7 @@ pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>
         Ok(kind) if kind.is_dir() => files_of(path, &mut faults),
         Ok(_) => vec![path.to_owned()],
         Err(error) => {
-            faults.push(sentence(path, &error));
+            faults.push(message(path, &error));
             Vec::new()
         }
     };
@@ -34,12 +33,12 @@ pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>
     for file in files {
         match read_file(catalogue, &file) {
             Ok((findings, None)) => logs.push(findings),
-            // What was read before the fault counts.
+            // Findings from before the error count.
             Ok((findings, Some(error))) => {
-                faults.push(sentence(&file, &error));
+                faults.push(message(&file, &error));
                 logs.push(findings);
             }
-            Err(error) => faults.push(sentence(&file, &error)),
+            Err(error) => faults.push(message(&file, &error)),
         }
     }
     (logs, faults)
@@ -48,23 +47,23 @@ pub fn job(catalogue: &Catalogue, path: &Path) -> (Vec<LogFindings>, Vec<String>
 fn stdin(catalogue: &Catalogue) -> (Vec<LogFindings>, Vec<String>) {
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        crate::cli::say("Paste the log, then press Ctrl-D on a line of its own.\n");
+        crate::cli::say("Paste the log, then press Ctrl-D on an empty line.\n");
     }
     let mut reader = LogReader::new(catalogue, "-");
-    let fault = unpacked(stdin.lock())
+    let fault = decompressed(stdin.lock())
         .and_then(|mut input| {
             feed(
                 &mut reader,
                 &mut input,
-                &mut Progress::of("standard input", None),
+                &mut Progress::new("standard input", None),
             )
         })
         .err();
-    let faults = fault.map(|error| sentence(Path::new("standard input"), &error));
+    let faults = fault.map(|error| message(Path::new("standard input"), &error));
     (vec![reader.finish()], faults.into_iter().collect())
 }
 
-/// The findings of a file, and what ended reading before its end.
+/// Reads a file, and returns the findings and the error that stopped reading before the end, if any.
 fn read_file(catalogue: &Catalogue, path: &Path) -> io::Result<(LogFindings, Option<io::Error>)> {
     let file = File::open(path)?;
     let size = file
@@ -74,8 +73,8 @@ fn read_file(catalogue: &Catalogue, path: &Path) -> io::Result<(LogFindings, Opt
         .map(|m| m.len());
     let name = path.display().to_string();
     let mut reader = LogReader::new(catalogue, &name);
-    let mut progress = Progress::of(&name, size);
-    let fault = unpacked(file)
+    let mut progress = Progress::new(&name, size);
+    let fault = decompressed(file)
         .and_then(|mut input| feed(&mut reader, &mut input, &mut progress))
         .err();
     Ok((reader.finish(), fault))
@@ -86,12 +85,12 @@ fn feed(
     input: &mut dyn Read,
     progress: &mut Progress,
 ) -> io::Result<()> {
-    let mut piece = vec![0; PIECE];
+    let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        match input.read(&mut piece) {
+        match input.read(&mut chunk) {
             Ok(0) => return Ok(()),
             Ok(n) => {
-                reader.push(&piece[..n]);
+                reader.push(&chunk[..n]);
                 progress.add(n);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -100,16 +99,16 @@ fn feed(
     }
 }
 
-/// The regular files below a directory, in the order of their names; links are not followed.
+/// Returns the regular files in a directory and below it, sorted by name. Does not follow links.
 fn files_of(folder: &Path, faults: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     collect(folder, 0, &mut files, faults);
     if files.is_empty() && faults.is_empty() {
-        faults.push(format!("{}: there is no file in it", folder.display()));
+        faults.push(format!("no file in directory {}", folder.display()));
     }
     if files.len() > MAX_FILES {
         faults.push(format!(
-            "{}: of its {} files the first {MAX_FILES} are read",
+            "too many files in directory {}: only the first {MAX_FILES} of {} are read",
             folder.display(),
             files.len()
         ));
@@ -121,7 +120,7 @@ fn files_of(folder: &Path, faults: &mut Vec<String>) -> Vec<PathBuf> {
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, faults: &mut Vec<String>) {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) => return faults.push(sentence(folder, &error)),
+        Err(error) => return faults.push(message(folder, &error)),
     };
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -138,7 +137,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, faults: &mut V
     }
 }
 
-/// `rank_2` before `rank_10`.
+/// Returns a sort key that puts `rank_2` before `rank_10`.
 fn by_number(path: &Path) -> (String, u64, PathBuf) {
     let name = path
         .file_name()
@@ -159,15 +158,17 @@ fn by_number(path: &Path) -> (String, u64, PathBuf) {
     )
 }
 
-fn sentence(path: &Path, error: &io::Error) -> String {
+fn message(path: &Path, error: &io::Error) -> String {
     use io::ErrorKind;
     let path = visible(path.display().to_string().as_bytes(), 4096);
     match error.kind() {
-        ErrorKind::NotFound => format!("{path}: there is no such file"),
-        ErrorKind::PermissionDenied => format!("{path}: no permission to read it"),
+        ErrorKind::NotFound => format!("cannot read {path}: no such file"),
+        ErrorKind::PermissionDenied => format!("cannot read {path}: permission denied"),
         ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => {
-            format!("{path}: it is damaged or cut off ({error}); what came before was read")
+            format!(
+                "cannot read all of {path}: damaged or truncated ({error}); the part before was read"
+            )
         }
-        _ => format!("{path}: {error}"),
+        _ => format!("cannot read {path}: {error}"),
     }
 }

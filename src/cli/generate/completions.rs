@@ -1,15 +1,15 @@
-//! Completions: what clap writes for a shell, and the hosts, which are read when they are asked for.
+//! Completion scripts: clap's own script for a shell, extended with hosts that are read on each completion.
 
 use clap::builder::ValueHint;
 use clap::{Arg, Command};
 use clap_complete::Shell;
 
-/// The command that says the hosts of this user.
-const ASK: &str = "gputop generate hosts 2>/dev/null";
-/// The argument that is a host.
+/// The command that prints this user's hosts.
+const HOSTS: &str = "gputop generate hosts 2>/dev/null";
+/// Id of the argument that takes hosts.
 pub const TARGETS: &str = "targets";
 
-/// For `shell`; hosts where bash, fish or zsh is to be told of them.
+/// Returns the script for a shell. Hosts are completed in bash, fish and zsh.
 pub fn script(shell: Shell, program: &Command) -> String {
     let mut command = without_targets(program);
     let mut script = Vec::new();
@@ -23,7 +23,8 @@ pub fn script(shell: Shell, program: &Command) -> String {
     }
 }
 
-/// Beside commands clap has no place for words that are none: where both may stand, zsh would be offered files.
+/// Returns the program without its host argument. clap cannot complete subcommands and arguments at the same position;
+/// zsh would offer files there.
 fn without_targets(program: &Command) -> Command {
     let args = program.get_arguments().filter(|arg| !is_targets(arg));
     let hint = |command: &Command| {
@@ -44,15 +45,15 @@ fn is_targets(arg: &Arg) -> bool {
     arg.get_id() == TARGETS
 }
 
-/// The commands behind which no host stands, each followed by `between`.
-fn hostless(program: &Command, between: &str) -> String {
+/// Returns the names of commands that take no hosts, joined with `separator`.
+fn without_hosts(program: &Command, separator: &str) -> String {
     let commands = program.get_subcommands();
-    let hostless = commands.filter(|command| !command.get_arguments().any(is_targets));
-    let names: Vec<&str> = hostless.map(Command::get_name).collect();
-    names.join(between)
+    let commands = commands.filter(|command| !command.get_arguments().any(is_targets));
+    let names: Vec<&str> = commands.map(Command::get_name).collect();
+    names.join(separator)
 }
 
-/// The flags behind which something else than a host stands.
+/// Returns the flags that are followed by a value, which is not a host, joined with `|`.
 fn flags_with_values(program: &Command) -> String {
     let commands = program.get_subcommands().chain([program]);
     let with_hosts = commands.filter(|command| command.get_arguments().any(is_targets));
@@ -71,7 +72,7 @@ fn flags_with_values(program: &Command) -> String {
 }
 
 fn bash(script: &str, program: &Command) -> String {
-    let (flags, hostless) = (flags_with_values(program), hostless(program, "|"));
+    let (flags, without_hosts) = (flags_with_values(program), without_hosts(program, "|"));
     let hosts = format!(
         "_gputop_hosts() {{
     _gputop \"$@\"
@@ -79,9 +80,9 @@ fn bash(script: &str, program: &Command) -> String {
     [[ $cur == -* ]] && return 0
     case \"${{COMP_WORDS[COMP_CWORD-1]}}\" in {flags}) return 0 ;; esac
     for ((i = 1; i < COMP_CWORD; i++)); do
-        case \"${{COMP_WORDS[i]}}\" in {hostless}) return 0 ;; esac
+        case \"${{COMP_WORDS[i]}}\" in {without_hosts}) return 0 ;; esac
     done
-    COMPREPLY+=($(compgen -W \"$({ASK})\" -- \"$cur\"))
+    COMPREPLY+=($(compgen -W \"$({HOSTS})\" -- \"$cur\"))
 }}
 
 "
@@ -90,31 +91,31 @@ fn bash(script: &str, program: &Command) -> String {
 }
 
 fn fish(script: String, program: &Command) -> String {
-    let hostless = hostless(program, " ");
+    let without_hosts = without_hosts(program, " ");
     script
         + &format!(
-            "complete -c gputop -n \"not __fish_seen_subcommand_from {hostless}\" -f -a \"({ASK})\" -d Host\n"
+            "complete -c gputop -n \"not __fish_seen_subcommand_from {without_hosts}\" -f -a \"({HOSTS})\" -d Host\n"
         )
 }
 
 fn zsh(script: &str, program: &Command) -> String {
-    let hostless = hostless(program, "|");
+    let without_hosts = without_hosts(program, "|");
     let function = format!(
         "_gputop_hosts() {{
     local -a hosts
     local expl
-    hosts=(${{(f)\"$({ASK})\"}})
+    hosts=(${{(f)\"$({HOSTS})\"}})
     _wanted hosts expl host compadd \"$@\" -a hosts
 }}
 
 _gputop() {{"
     );
-    // The first word is a command or a host; where it is a host, so are those behind it.
+    // The first word is a command or a host. If it is a host, the words after it are hosts as well.
     let first = "\":: :_gputop_commands\"";
     let first_word = "'::command:{_gputop_commands; _gputop_hosts}'";
     let rest = "    (gputop)\n";
     let other_words = format!(
-        "{rest}        case $line[1] in ({hostless}|record) ;; (*) _gputop_hosts && ret=0; return ret ;; esac\n"
+        "{rest}        case $line[1] in ({without_hosts}|record) ;; (*) _gputop_hosts && ret=0; return ret ;; esac\n"
     );
     script
         .replacen("_gputop() {", &function, 1)

@@ -1,4 +1,4 @@
-//! Manual pages: of a command what clap knows of it, and of the program also its settings, keys and themes.
+//! Man pages: the options and examples of a command, and for `gputop` itself also its settings, keys and themes.
 
 use clap::Command;
 use clap_mangen::Man;
@@ -6,44 +6,69 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 use color_eyre::Result;
 use color_eyre::eyre::bail;
 
-use super::VARIABLES;
+use super::{VARIABLES, examples};
 use crate::cli::settings::definition::{SETTINGS, TABLES};
 use crate::model::nearest_name::instead_of;
 use crate::tui::action::ACTIONS;
 use crate::tui::keymap::{DEFAULT, Keymap, show_key};
 use crate::tui::palette::PALETTES;
 
-/// The page of the command that `words` lead to; without words, of the program.
-pub fn page(program: Command, words: &[String]) -> Result<String> {
+/// Returns the page of the subcommand with this path, or of the program if the path is empty.
+pub fn page(program: Command, path: &[String]) -> Result<String> {
     let mut command = &program;
-    for word in words {
+    for name in path {
         let names = command.get_subcommands().map(Command::get_name);
-        let Some(next) = command.find_subcommand(word) else {
-            bail!("there is no command `{word}`; {}", instead_of(word, names));
+        let Some(next) = command.find_subcommand(name) else {
+            bail!("unknown command `{name}`; {}", instead_of(name, names));
         };
         command = next;
     }
     let mut page = Vec::new();
-    Man::new(command.clone()).render(&mut page)?;
-    if words.is_empty() {
+    // The examples have their own section; clap_mangen would call it EXTRA.
+    Man::new(command.clone().after_help("")).render(&mut page)?;
+    if path.is_empty() {
         sections()?.to_writer(&mut page)?;
     }
+    let mut commands = vec![command];
+    if path.is_empty() {
+        commands.extend(program.get_subcommands().filter(|sub| !sub.is_hide_set()));
+    }
+    example_section(&commands).to_writer(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+fn example_section(commands: &[&Command]) -> Roff {
+    let mut roff = Roff::new();
+    roff.control("SH", ["EXAMPLES"]);
+    for command in commands {
+        let about = command.get_about().map(ToString::to_string);
+        roff.control("PP", []);
+        roff.text([roman(format!("{}:", about.unwrap_or_default()))]);
+        // Indented, without filling.
+        roff.control("RS", ["4"]);
+        roff.control("nf", []);
+        for line in examples(command) {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+        roff.control("RE", []);
+    }
+    roff
 }
 
 fn sections() -> Result<Roff> {
     let mut roff = Roff::new();
     roff.control("SH", ["CONFIGURATION"]);
     roff.text([roman(
-        "TOML, where `gputop config path` says. A flag comes before the environment, and that before the file. \
-         Tables stand behind all else.",
+        "A TOML file; `gputop config path` prints its path. Flags override environment variables, which override the \
+         file. Tables must come after all other settings.",
     )]);
     for def in SETTINGS {
         let name = format!("{} = {}", def.name, def.example);
         entry(
             &mut roff,
             bold(name),
-            &format!("{} ({})", def.help, def.default),
+            &format!("{} (default: {})", def.help, def.default),
         );
     }
     for def in TABLES {
@@ -83,4 +108,28 @@ fn entry(roff: &mut Roff, name: Inline, text: &str) {
     roff.control("TP", []);
     roff.text([name]);
     roff.text([roman(text)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::generate::program;
+
+    #[test]
+    fn every_page_has_its_example_in_one_section() {
+        for (path, line) in [
+            (&[][..], "gputop explain slurm\\-81234.out"),
+            (&["once"], "gputop once \\-\\-csv > sample.csv"),
+            (
+                &["config", "print"],
+                "gputop config print \\-\\-theme light",
+            ),
+        ] {
+            let path: Vec<String> = path.iter().map(|name| (*name).to_owned()).collect();
+            let page = page(program(), &path).expect("a page");
+            assert_eq!(page.matches(".SH EXAMPLES").count(), 1, "{page}");
+            assert!(!page.contains(".SH EXTRA"), "{page}");
+            assert!(page.lines().any(|found| found == line), "{page}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! `gputop generate`: completions, man pages and the reference, all from the definitions that the program runs by.
+//! `gputop generate`: generates completions, man pages and the reference from the program's own definitions.
 
 mod completions;
 mod man;
@@ -23,42 +23,50 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Completions for a shell, to be put where it looks for them
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  gputop generate completions fish > ~/.config/fish/completions/gputop.fish"
+    )]
     Completions {
-        /// The shell they are for
+        /// Shell that will read the script
         shell: Shell,
     },
-    /// The hosts that completions offer: groups of the configuration, and what ~/.ssh/config names
+    /// Print the hosts that completions offer: groups from the configuration, and hosts from ~/.ssh/config
     #[command(hide = true)]
     Hosts,
-    /// The manual page of gputop, or of one of its commands
+    /// Print the man page of gputop, or of a subcommand
+    #[command(after_help = "Example:\n  gputop generate man config print | man -l -")]
     Man {
-        /// A command: `once`, `config print`
+        /// Subcommand: `once`, `config print`
         #[arg(value_name = "COMMAND")]
         command: Vec<String>,
     },
-    /// Everything there is to say on the command line, to set and to press, as Markdown
+    /// Print the reference of commands, settings, keys and themes as Markdown
+    #[command(after_help = "Example:\n  gputop generate markdown > REFERENCE.md")]
     Markdown,
 }
 
-/// Variables that are read beside those that stand for a setting, each with what it does, without a period.
+/// Environment variables that do not correspond to a setting, with a description without a period.
 const VARIABLES: &[(&str, &str)] = &[
-    (CONFIG_VARIABLE, "The configuration to read, as --config"),
+    (
+        CONFIG_VARIABLE,
+        "Configuration file to read, as with --config",
+    ),
     #[cfg(local)]
     (
         LIBRARY_VARIABLE,
-        "The NVML library to load instead of the one that the system finds",
+        "NVML library to load instead of the system's",
     ),
     #[cfg(local)]
     (
         KERNEL_LOG_VARIABLE,
-        "The file to read the kernel's log from instead of /dev/kmsg",
+        "File to read the kernel log from instead of /dev/kmsg",
     ),
     (
         log::LEVEL_VARIABLE,
-        "What is written to gputop/gputop.log in the state directory: `error`, `warn`, `info`, `debug`",
+        "Minimum level of messages in gputop/gputop.log in the state directory: `error`, `warn`, `info`, `debug`",
     ),
-    ("NO_COLOR", "Without a theme of your choice: no colour"),
+    ("NO_COLOR", "Disables colours unless a theme is set"),
 ];
 
 pub fn run(args: &Args, groups: impl FnOnce() -> Vec<Group>) -> Result<u8> {
@@ -71,14 +79,22 @@ pub fn run(args: &Args, groups: impl FnOnce() -> Vec<Group>) -> Result<u8> {
     Ok(0)
 }
 
-/// The command line, without the command that says how it is used: everything here says that.
+/// Returns the lines of the example at the end of a command's help.
+fn examples(command: &ClapCommand) -> Vec<String> {
+    let help = command.get_after_help().map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    let lines = help.lines().skip_while(|line| *line != "Example:").skip(1);
+    lines.map(|line| line.trim().to_owned()).collect()
+}
+
+/// Returns the definition of the command line without the `help` subcommand, which needs no documentation.
 fn program() -> ClapCommand {
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     program
 }
 
-/// A line each, and nothing that a shell would read as more than a word.
+/// Returns the hosts, one on each line. Omits names with characters that are special in a shell.
 fn hosts(groups: &[Group]) -> String {
     let is_plain = |name: &&str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);

@@ -1,5 +1,6 @@
-//! The hosts that `~/.ssh/config` names, for completions: `Host` lines without patterns, also of the files that it
-//! includes. One level of them, and bounded: a key that is pressed waits for this.
+//! The hosts in `~/.ssh/config`, for completions: `Host` lines without patterns, also in included files.
+//!
+//! Only one level of includes is read, and the input is limited, because the user waits for the completion.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,7 +12,7 @@ const MAX_BYTES: u64 = 1 << 20;
 const MAX_FILES: usize = 64;
 const MAX_HOSTS: usize = 2_000;
 
-/// What an ssh of this home knows by name, each once.
+/// Returns the hosts in the ssh configuration of this home directory, without duplicates.
 pub fn hosts(home: &Path) -> Vec<String> {
     let folder = home.join(".ssh");
     let config = text(&folder.join("config"));
@@ -21,14 +22,14 @@ pub fn hosts(home: &Path) -> Vec<String> {
         for word in &line.words {
             files.extend(matching(&absolute(word, home, &folder)));
         }
-        let room = MAX_FILES - texts.len();
-        texts.extend(files.iter().take(room).map(|file| text(file)));
+        let remaining = MAX_FILES - texts.len();
+        texts.extend(files.iter().take(remaining).map(|file| text(file)));
     }
     let mut hosts = Vec::new();
     for text in [config].iter().chain(&texts) {
         let named = lines(text).filter(|line| line.is("host"));
         for host in named.flat_map(|line| line.words) {
-            // What is no target is a pattern, or nothing that a shell should get to see.
+            // Skip patterns, and names that are unsafe in a shell.
             let is_host = !host.contains(['*', '?', '!']) && Target::parse(&host).is_ok();
             if is_host && hosts.len() < MAX_HOSTS && !hosts.contains(&host) {
                 hosts.push(host);
@@ -38,19 +39,19 @@ pub fn hosts(home: &Path) -> Vec<String> {
     hosts
 }
 
-/// What can be read of a file; nothing of what is none, such as a pipe.
+/// Returns the readable part of a regular file, or an empty text.
 fn text(path: &Path) -> String {
     let mut bytes = Vec::new();
     if fs::metadata(path).is_ok_and(|meta| meta.is_file())
         && let Ok(file) = File::open(path)
     {
-        // What was read before an error is as good as it was.
+        // Text that was read before an error is used.
         let _ = file.take(MAX_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// `Host gpu1 "gpu2"`, or `Host=gpu1`
+/// A parsed line: `Host gpu1 "gpu2"`, or `Host=gpu1`.
 struct ConfigLine {
     keyword: String,
     words: Vec<String>,
@@ -78,7 +79,7 @@ fn lines(text: &str) -> impl Iterator<Item = ConfigLine> {
     })
 }
 
-/// As ssh takes it: from the home, or from its own folder.
+/// Resolves the path of an included file as ssh does: relative to the home directory after `~/`, otherwise to `~/.ssh`.
 fn absolute(word: &str, home: &Path, folder: &Path) -> PathBuf {
     match word.strip_prefix("~/") {
         Some(rest) => home.join(rest),
@@ -86,7 +87,7 @@ fn absolute(word: &str, home: &Path, folder: &Path) -> PathBuf {
     }
 }
 
-/// The files of a pattern, whose last part may have `*` and `?`, in their order.
+/// Returns the sorted files that match a path. The last component may contain `*` and `?`.
 fn matching(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(pattern)) = (path.parent(), path.file_name()) else {
         return Vec::new();
@@ -100,7 +101,7 @@ fn matching(path: &Path) -> Vec<PathBuf> {
         .filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            !name.starts_with('.') && fits(pattern.as_bytes(), name.as_bytes())
+            !name.starts_with('.') && matches_pattern(pattern.as_bytes(), name.as_bytes())
         })
         .map(|entry| entry.path())
         .collect();
@@ -108,9 +109,9 @@ fn matching(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Whether `*` (anything) and `?` (any byte) make `name` of a pattern. In the time of one times the other: of several
-/// stars only the last is ever gone back to.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
+/// Returns true if `name` matches a pattern with `*` (any text) and `?` (any byte). Takes at most the product of both
+/// lengths, because it backtracks only to the last star.
+fn matches_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
         match pattern.get(p) {
@@ -136,17 +137,17 @@ mod tests {
     use super::*;
 
     fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let home = tempfile::tempdir().expect("a folder");
+        let home = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
             let path = home.path().join(name);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             fs::write(path, text).expect("a file");
         }
         home
     }
 
     #[test]
-    fn hosts_are_those_with_a_name_also_of_files_that_are_included() {
+    fn lists_named_hosts_also_from_included_files() {
         let config = "# mine\nHost gpu1 gpu2 *.lab !gpu9 # old\n User me\nhost=\"gpu3\"\nInclude more ~/conf/*.conf\n\
                       Match host gpu7\nHost $(id) a;b gpu1\nHost *\n";
         let home = home(&[
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_too_much_holds_up_nobody() {
+    fn skips_pipes_and_limits_the_number_of_hosts() {
         let many: String = (0..MAX_HOSTS * 2).map(|n| format!("Host h{n}\n")).collect();
         let home = home(&[(".ssh/config", &format!("Include pipe\n{many}"))]);
         let pipe = home.path().join(".ssh/pipe");
@@ -175,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn patterns_fit_as_a_shell_has_them() {
-        for (pattern, name, does) in [
+    fn matches_patterns_like_a_shell() {
+        for (pattern, name, expected) in [
             ("*", "", true),
             ("*.conf", "a.conf", true),
             ("*.conf", "a.conf.old", false),
@@ -184,7 +185,8 @@ mod tests {
             ("a?c*e", "abcdd", false),
             ("*a*b*", "xxaxxbxx", true),
         ] {
-            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), does, "{pattern}");
+            let matches = matches_pattern(pattern.as_bytes(), name.as_bytes());
+            assert_eq!(matches, expected, "{pattern}");
         }
     }
 }

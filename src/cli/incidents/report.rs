@@ -1,7 +1,7 @@
-//! A report for when the tool was wrong: what it said, and the text and figures it said it from.
+//! A report about a wrong explanation, with the log text and the figures that it was based on.
 //!
-//! It is to be read by strangers, so it goes further than the store: no host, no command line, no environment, and paths
-//! without the names of users.
+//! The report is meant to be published. Beyond the redaction of the store it omits the host, the command line, the
+//! environment, and the names of users in paths.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -19,11 +19,11 @@ use crate::redact;
 
 const WIDTH: usize = 100;
 
-/// Markdown.
+/// Returns the report as Markdown.
 pub(super) fn text(record: &Record) -> String {
     let incident = &record.incident;
     let mut out = format!(
-        "# gputop was wrong: {}\n\nWhat was it really? (please write here)\n\n## What it said\n\n",
+        "# Wrong explanation: {}\n\nWhat was the real cause? (please write here)\n\n## Explanation\n\n",
         incident.id
     );
     let _ = writeln!(
@@ -56,33 +56,29 @@ pub(super) fn text(record: &Record) -> String {
     if let Some(scene) = &record.scene {
         let lines = scene_lines(scene, Others::Numbered, WIDTH).into_iter();
         let lines: Vec<String> = lines.map(|line| line.printed(false)).collect();
-        let _ = writeln!(
-            out,
-            "\n## What was there\n\n{}",
-            fenced("", &lines.join("\n"))
-        );
+        let _ = writeln!(out, "\n## Scene\n\n{}", fenced("", &lines.join("\n")));
     }
     let evidence = [
         ("Fields", serde_json::to_string_pretty(&incident.fields)),
         ("Evidence", serde_json::to_string_pretty(&record.evidence)),
     ];
     for (title, json) in evidence {
-        // An event of a process tells its command line and its user.
+        // Process events contain the user, which `anonymous` removes.
         let json = json.unwrap_or_default();
         let _ = writeln!(out, "\n## {title}\n\n{}", fenced("json", &json));
     }
     let excerpt = record.excerpt.as_ref().map(|excerpt| excerpt.text.as_str());
-    let said = excerpt.unwrap_or(&incident.quote.text);
-    let _ = writeln!(out, "\n## Log\n\n{}", fenced("", said));
+    let log = excerpt.unwrap_or(&incident.quote.text);
+    let _ = writeln!(out, "\n## Log\n\n{}", fenced("", log));
     let host = incident.host.as_deref().unwrap_or_default();
-    impersonal(
+    anonymous(
         &String::from_utf8_lossy(&redact::text(out.as_bytes())),
         host,
     )
 }
 
-/// Without the host's name, and without those of users in paths.
-fn impersonal(text: &str, host: &str) -> String {
+/// Removes the host's name, and the names of users in paths.
+fn anonymous(text: &str, host: &str) -> String {
     let mut text = text.to_owned();
     if let Some(home) = std::env::var("HOME").ok().filter(|home| home.len() > 5) {
         text = text.replace(&home, "~");
@@ -93,7 +89,7 @@ fn impersonal(text: &str, host: &str) -> String {
     if let Ok(user) = Regex::new(r#""user": "[^"]*""#) {
         text = user.replace_all(&text, r#""user": "USER""#).into_owned();
     }
-    // A name of two letters is in half of all words.
+    // A host name of two letters would match within other words.
     if host.len() > 2
         && let Ok(name) = Regex::new(&format!(r"\b{}\b", regex::escape(host)))
     {
@@ -102,20 +98,23 @@ fn impersonal(text: &str, host: &str) -> String {
     text
 }
 
-/// To a new file that only this user can read.
+/// Writes the report to a new file that only this user can read.
 pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     match options.open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            bail!("{} is there already; name another file", path.display())
+            bail!(
+                "cannot write {}: the file exists. Name another file",
+                path.display()
+            )
         }
         file => file
             .and_then(|mut file| file.write_all(text.as_bytes()))
-            .wrap_err_with(|| format!("writing {}", path.display()))?,
+            .wrap_err_with(|| format!("cannot write {}", path.display()))?,
     }
     super::say(&format!(
-        "gputop: {} holds the report; look it through before you send it\n",
+        "gputop: report written to {}. Review it before you send it\n",
         path.display()
     ));
     Ok(())
@@ -126,8 +125,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_names_no_user_and_no_host() {
-        let text = impersonal(
+    fn removes_users_and_the_host() {
+        let text = anonymous(
             "/home/ana/run/train.py on node17, node170 in \"/scratch/ana\": \"user\": \"ana\"",
             "node17",
         );

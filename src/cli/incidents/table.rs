@@ -1,4 +1,4 @@
-//! The list of incidents as a table.
+//! Formats the list of incidents as a table.
 
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ use crate::model::text::visible;
 
 const TITLES: [&str; 5] = ["TIME", "UID", "SEVERITY", "HOST", "PROCESS"];
 const TITLE: &str = "INCIDENT";
-/// Names of hosts and programs in a column of their own are cut there.
+/// Maximum width of the host and process columns.
 const MAX_COLUMN: usize = 24;
 
-/// The newest first; the last column is cut where there is a width.
+/// Returns the table, newest incident first. Lines are truncated to `width` if it is given.
 pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> String {
     let rows: Vec<[String; 5]> = entries
         .iter()
@@ -36,15 +36,15 @@ pub(super) fn text(entries: &[Entry], zone: &TimeZone, width: Option<usize>) -> 
             let _ = write!(line, "{cell}{}", " ".repeat(width - cell.width() + 2));
         }
         line.push_str(last);
-        let most = width.unwrap_or(usize::MAX);
-        out.push_str(visible(line.as_bytes(), most).trim_end());
+        let max_width = width.unwrap_or(usize::MAX);
+        out.push_str(visible(line.as_bytes(), max_width).trim_end());
         out.push('\n');
     };
     line("  ", TITLES, TITLE);
     for (entry, row) in entries.iter().rev().zip(&rows) {
         let mark = if entry.is_read { "  " } else { "* " };
         let row = [0, 1, 2, 3, 4].map(|at| row[at].as_str());
-        line(mark, row, &what(&entry.record.incident));
+        line(mark, row, &summary(&entry.record.incident));
     }
     out
 }
@@ -53,7 +53,7 @@ fn cells(entry: &Entry, zone: &TimeZone) -> [String; 5] {
     let incident = &entry.record.incident;
     let cut = |text: &str| visible(text.as_bytes(), MAX_COLUMN);
     [
-        moment(incident, zone, "%m-%d %H:%M"),
+        local_time(incident, zone, "%m-%d %H:%M"),
         entry.uid.to_string(),
         severity(incident.severity).to_owned(),
         cut(incident.host.as_deref().unwrap_or("–")),
@@ -61,12 +61,12 @@ fn cells(entry: &Entry, zone: &TimeZone) -> [String; 5] {
     ]
 }
 
-/// `oom-fragmentation: 8.0 GiB sits in pieces`.
-fn what(incident: &Incident) -> String {
+/// Returns the id and title: `oom-fragmentation: No free block is large enough for 8.0 GiB`.
+fn summary(incident: &Incident) -> String {
     format!("{}: {}", incident.id, incident.title)
 }
 
-/// `rank 3 train.py 418`, as much of it as is known.
+/// Returns `rank 3 train.py 418`, without the parts that are not known.
 fn process(entry: &Entry) -> String {
     let fields = &entry.record.incident.fields;
     let mut words = Vec::new();
@@ -82,8 +82,8 @@ fn process(entry: &Entry) -> String {
     words.join(" ")
 }
 
-/// When it was, in the user's zone.
-pub(super) fn moment(incident: &Incident, zone: &TimeZone, format: &str) -> String {
+/// Returns the time of the incident in the user's time zone.
+pub(super) fn local_time(incident: &Incident, zone: &TimeZone, format: &str) -> String {
     let time = incident.time.as_ref();
     let time = time.and_then(|time| time.parse::<Timestamp>().ok());
     time.map_or_else(

@@ -1,6 +1,7 @@
-//! Several hosts: a folder with a recording of each, which is whole by itself and is played beside the others on one clock.
+//! Records several hosts: a directory with one recording for each. Each recording can be played alone, or with the others
+//! on one clock.
 //!
-//! A host that is not reached at first has its file as soon as it is; one that fails costs the others nothing.
+//! The file of a host is created when the host is first reached. A failure of one host does not affect the others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use super::super::connect::{AllowedActions, prepare_all};
 use super::super::malloc_tuning;
 use super::super::say;
 use super::super::settings::Settings;
-use super::{Args, Tape, clear_progress, date, ended, progress, tell, tell_of};
+use super::{
+    Args, HostRecording, clear_progress, date, notify, progress, report_link, stop_requested,
+};
 use crate::model::host::Hello;
 use crate::model::text::visible;
 use crate::model::units::Bytes;
@@ -28,12 +31,11 @@ use crate::source::remote::{self, Connection, Target};
 use crate::source::stream::Source;
 use crate::watch::Keep;
 
-/// So many hosts have the larger window of a single recording.
-const FEW: usize = 4;
-/// How often the line that counts is written anew.
-const PERIOD: Duration = Duration::from_millis(500);
+/// Maximum number of hosts that use the larger compression window of a single recording.
+const MAX_LARGE_WINDOWS: usize = 4;
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What all of them have written.
+/// Totals over all recordings.
 #[derive(Default)]
 struct Total {
     hosts: AtomicUsize,
@@ -41,8 +43,8 @@ struct Total {
     bytes: AtomicU64,
 }
 
-/// One of them, before it is heard.
-struct One {
+/// A host that has not been reached yet.
+struct PendingHost {
     name: String,
     path: PathBuf,
     connection: Connection,
@@ -57,65 +59,66 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     let folder = folder.unwrap_or_else(|| PathBuf::from(format!("gputop-{}", date())));
     if folder.exists() && !folder.is_dir() {
         bail!(
-            "{} is a file, and a recording of several hosts is a folder: choose another name",
+            "cannot record to {}: it is a file, but several hosts need a directory. Choose another name",
             folder.display()
         );
     }
     let names = file_names(&targets);
     let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
-    if let Some(there) = paths.iter().find(|path| path.exists() && !args.force) {
+    if let Some(existing) = paths.iter().find(|path| path.exists() && !args.force) {
         bail!(
-            "{} exists; choose another folder, or replace what is in it with --force",
-            there.display()
+            "cannot record to {}: the file exists. Choose another directory, or overwrite it with --force",
+            existing.display()
         );
     }
-    let of_names: Vec<String> = targets.iter().map(shown).collect();
+    let host_names: Vec<String> = targets.iter().map(shown).collect();
     let count = targets.len();
     malloc_tuning::share_among_many_threads();
     let connections = prepare_all(
         targets,
         settings.interval,
-        &args.far,
+        &args.push,
         AllowedActions::default(),
     );
     std::fs::create_dir_all(&folder)?;
     let total = Arc::new(Total::default());
     let (stop, stopped) = watch::channel(());
-    let mut tapes = JoinSet::new();
-    for ((connection, path), name) in connections.into_iter().zip(paths).zip(of_names) {
-        let one = One {
+    let mut recordings = JoinSet::new();
+    for ((connection, path), name) in connections.into_iter().zip(paths).zip(host_names) {
+        let host = PendingHost {
             name,
             path,
             connection,
-            is_among_many: count > FEW,
+            is_among_many: count > MAX_LARGE_WINDOWS,
             force: args.force,
             maps: args.maps.unwrap_or_default(),
             keep: settings.keep(),
         };
         let (total, stopped) = (Arc::clone(&total), stopped.clone());
-        tapes.spawn(async move {
-            let name = one.name.clone();
-            let went = one.record(&total, stopped).await;
-            went.inspect_err(|error| tell(Some(&name), &format!("{error}")))
+        recordings.spawn(async move {
+            let name = host.name.clone();
+            let result = host.record(&total, stopped).await;
+            result
+                .inspect_err(|error| notify(Some(&name), &format!("{error}")))
                 .is_ok()
         });
     }
     drop(stopped);
-    let mut end = std::pin::pin!(ended(args.length));
-    let mut clock = tokio::time::interval(PERIOD);
-    let (mut is_whole, mut stop) = (true, Some(stop));
+    let mut end = std::pin::pin!(stop_requested(args.length));
+    let mut clock = tokio::time::interval(PROGRESS_INTERVAL);
+    let (mut is_complete, mut stop) = (true, Some(stop));
     loop {
         tokio::select! {
-            tape = tapes.join_next() => match tape {
-                Some(went) => is_whole &= went.unwrap_or(false),
+            finished = recordings.join_next() => match finished {
+                Some(succeeded) => is_complete &= succeeded.unwrap_or(false),
                 None => break,
             },
-            asked = &mut end, if stop.is_some() => {
-                asked?;
-                // Each closes its file.
+            requested = &mut end, if stop.is_some() => {
+                requested?;
+                // Dropping the sender makes each recording close its file.
                 stop = None;
             }
-            _ = clock.tick() => progress(&words(&folder, count, &total)),
+            _ = clock.tick() => progress(&progress_text(&folder, count, &total)),
         }
     }
     remote::end_all();
@@ -123,14 +126,14 @@ pub(super) async fn record(targets: Vec<Target>, args: &Args, settings: &Setting
     let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let (hosts, frames) = (total.hosts.load(Ordering::Relaxed), load(&total.frames));
     say(&format!(
-        "gputop: {frames} frames of {hosts} of {count} hosts in {} ({})\n",
+        "gputop: recorded {frames} frames from {hosts} of {count} hosts to {} ({})\n",
         folder.display(),
         Bytes(load(&total.bytes))
     ));
-    Ok(if is_whole && hosts == count { 0 } else { 2 })
+    Ok(if is_complete && hosts == count { 0 } else { 2 })
 }
 
-fn words(folder: &Path, count: usize, total: &Total) -> String {
+fn progress_text(folder: &Path, count: usize, total: &Total) -> String {
     format!(
         "{}: {} of {count} hosts, {} frames, {}",
         folder.display(),
@@ -140,15 +143,15 @@ fn words(folder: &Path, count: usize, total: &Total) -> String {
     )
 }
 
-impl One {
+impl PendingHost {
     async fn record(self, total: &Total, mut stopped: watch::Receiver<()>) -> Result<()> {
         let mut source = remote::start(self.connection)?;
         let hello = tokio::select! {
-            hello = first_words(&mut source, &self.name) => hello,
+            hello = first_hello(&mut source, &self.name) => hello,
             _ = stopped.changed() => None,
         };
         let Some(hello) = hello else {
-            bail!("nothing was recorded: it was not reached");
+            bail!("not recorded: the host was not reached");
         };
         let recorder = if self.force {
             Recorder::overwrite(&self.path, &hello)?
@@ -161,14 +164,15 @@ impl One {
         };
         total.hosts.fetch_add(1, Ordering::Relaxed);
         let name = Some(self.name);
-        let mut tape = Tape::start(name, source, &hello, recorder, self.maps, self.keep)?;
+        let mut recording =
+            HostRecording::start(name, source, &hello, recorder, self.maps, self.keep)?;
         loop {
-            let (frames, bytes) = (tape.frames, tape.recorder.bytes());
-            let went_on = tokio::select! {
-                went_on = tape.go_on() => went_on,
+            let (frames, bytes) = (recording.frames, recording.recorder.bytes());
+            let advanced = tokio::select! {
+                advanced = recording.advance() => advanced,
                 _ = stopped.changed() => break,
             };
-            let goes_on = went_on.inspect_err(|_| {
+            let has_more = advanced.inspect_err(|_| {
                 if frames == 0 {
                     total.hosts.fetch_sub(1, Ordering::Relaxed);
                     let _ = std::fs::remove_file(&self.path);
@@ -176,26 +180,26 @@ impl One {
             })?;
             total
                 .frames
-                .fetch_add(tape.frames - frames, Ordering::Relaxed);
+                .fetch_add(recording.frames - frames, Ordering::Relaxed);
             total
                 .bytes
-                .fetch_add(tape.recorder.bytes() - bytes, Ordering::Relaxed);
-            if !goes_on {
+                .fetch_add(recording.recorder.bytes() - bytes, Ordering::Relaxed);
+            if !has_more {
                 break;
             }
         }
-        tape.finish()?;
+        recording.finish()?;
         Ok(())
     }
 }
 
-/// Who it says it is, once it is reached.
-async fn first_words(source: &mut Source, name: &str) -> Option<Arc<Hello>> {
-    let mut lost = false;
+/// Returns the host's greeting once the host is reached.
+async fn first_hello(source: &mut Source, name: &str) -> Option<Arc<Hello>> {
+    let mut is_disconnected = false;
     loop {
         match source.next().await? {
             Update::Hello(hello) => return Some(hello),
-            Update::Link(link) => tell_of(&link, Some(name), &mut lost),
+            Update::Link(link) => report_link(&link, Some(name), &mut is_disconnected),
             _ => {}
         }
     }
@@ -205,7 +209,7 @@ fn shown(target: &Target) -> String {
     visible(target.name().as_bytes(), 60)
 }
 
-/// A name for the file of each, from how it was named here: nothing that comes from there names a file.
+/// Returns a file name for each host, derived from the command line only: remote hosts must not choose file names.
 fn file_names(targets: &[Target]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for target in targets {
@@ -214,9 +218,9 @@ fn file_names(targets: &[Target]) -> Vec<String> {
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .collect();
-        // Commands begin alike.
         let parts = name.split('-').filter(|part| !part.is_empty());
         let name = parts.collect::<Vec<_>>().join("-");
+        // `via:` commands differ at the end, so a long name keeps its end.
         let from = name.len().saturating_sub(MAX_NAME);
         let name = name[from..].trim_start_matches('-');
         let stem = (1..).find_map(|number| {
@@ -238,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_host_has_a_file_of_its_own_that_is_harmless() {
+    fn derives_unique_and_safe_file_names() {
         let words = [
             "gpu1",
             "me@gpu1:22",

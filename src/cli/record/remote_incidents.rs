@@ -1,4 +1,4 @@
-//! What the far host's store tells while it is recorded, as an event of the recording: a replay has no store to ask.
+//! Turns incidents from the remote host's store into events of the recording, because a replay cannot ask the store.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::model::host::Hello;
 use crate::model::remote_incident::RemoteIncident;
 use crate::model::units::Mono;
 
-/// Since when a host is recorded, and how many such events there were.
+/// The start of the recording, and the number of events so far.
 #[derive(Debug, Default)]
 pub struct RemoteIncidentEvents {
     boot_id: String,
@@ -31,9 +31,12 @@ impl RemoteIncidentEvents {
         self.now = Some(Arc::clone(frame));
     }
 
-    /// Nothing of what had happened before the recording began.
-    pub fn event(&mut self, kept: &RemoteIncident) -> Option<Event> {
-        let (now, record) = (self.now.as_ref()?, Record::from_remote(kept)?.recorded());
+    /// Returns the event for an incident, or `None` if it happened before the recording began.
+    pub fn event(&mut self, incident: &RemoteIncident) -> Option<Event> {
+        let (now, record) = (
+            self.now.as_ref()?,
+            Record::from_remote(incident)?.recorded(),
+        );
         let observed = &record.observed;
         if observed.boot_id != self.boot_id || observed.first < self.since? {
             return None;
@@ -41,7 +44,7 @@ impl RemoteIncidentEvents {
         self.count += 1;
         Some(Event {
             boot_id: observed.boot_id.clone(),
-            // No agent's name begins so.
+            // Names of agents do not begin with a plus sign.
             agent: "+store".into(),
             seq: self.count,
             time: now.time,
@@ -49,8 +52,8 @@ impl RemoteIncidentEvents {
             process: observed.process,
             gpu: observed.gpu.clone(),
             observation: Observation::RemoteIncident(Box::new(RemoteIncident {
-                uid: kept.uid.clone(),
-                is_read: kept.is_read,
+                uid: incident.uid.clone(),
+                is_read: incident.is_read,
                 record: serde_json::to_value(&record).ok()?,
             })),
         })

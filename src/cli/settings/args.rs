@@ -1,4 +1,4 @@
-//! The flags that every command takes.
+//! Options that override settings, in groups. Each subcommand flattens the groups that it uses, so its help lists no others.
 
 use std::ffi::OsStr;
 use std::iter;
@@ -10,6 +10,7 @@ use clap::{Arg, Args, Command};
 use super::definition::{
     ASCII, DENSITY, INTERVAL, MOUSE, ON_INCIDENT, PROBE_INTERVAL, READONLY, SettingDef, THEME,
 };
+use super::interval::interval_argument;
 use super::precedence::Raw;
 use super::themes::AUTO;
 use crate::model::units::Millis;
@@ -17,58 +18,212 @@ use crate::tui::chrome::interval_words;
 use crate::tui::density::DENSITIES;
 use crate::tui::palette::PALETTES;
 
-#[derive(Debug, Clone, Default, Args)]
-pub struct SharedArgs {
-    /// Read this configuration instead of gputop/config.toml in the configuration directory; GPUTOP_CONFIG does the same
-    #[arg(long, value_name = "FILE", global = true)]
+type Values = Vec<(&'static SettingDef, Raw)>;
+
+/// Settings from the command line, and the configuration file that it names.
+#[derive(Debug, Clone, Default)]
+pub struct Flags {
     pub config: Option<PathBuf>,
-    /// Colours: a theme that is built in, or one of your own, themes/NAME.toml beside the configuration
-    #[arg(long, value_name = "NAME", value_parser = ThemeNames, global = true)]
-    theme: Option<String>,
-    /// How close things stand on the overview: `compact` is its tables and nothing else
-    #[arg(long, value_name = "DENSITY", value_parser = densities(), global = true)]
-    density: Option<String>,
-    /// Draw with ASCII characters only (the default where the locale is not UTF-8)
-    #[arg(long, global = true)]
+    /// The first value of a setting takes precedence.
+    pub values: Values,
+}
+
+impl Flags {
+    pub fn with(mut self, values: Values) -> Self {
+        self.values.extend(values);
+        self
+    }
+
+    /// Adds the options before the subcommand; those after it take precedence.
+    pub fn or(self, before: Self) -> Self {
+        Self {
+            config: self.config.clone().or(before.config),
+            ..self.with(before.values)
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct ConfigArgs {
+    /// Read this configuration file instead of gputop/config.toml in the configuration directory (also GPUTOP_CONFIG)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    pub fn flags(&self) -> Flags {
+        Flags {
+            config: self.config.clone(),
+            ..Flags::default()
+        }
+    }
+}
+
+/// Options of commands that sample a host repeatedly.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct SamplingArgs {
+    /// Set the time between samples: 1s, 500ms, 2m
+    #[arg(long, short, value_parser = interval_argument)]
+    interval: Option<Millis>,
+}
+
+impl SamplingArgs {
+    pub fn values(&self) -> Values {
+        let interval = self.interval.map(interval_words);
+        interval
+            .map(|text| (&INTERVAL, Raw::Text(text)))
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Options of everything that is drawn, also of printed tables.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct GlyphArgs {
+    /// Draw with ASCII characters only (default if the locale is not UTF-8)
+    #[arg(long)]
     ascii: bool,
-    /// Leave the mouse to the terminal, as for selecting text (or hold Shift)
-    #[arg(long, global = true)]
+}
+
+impl GlyphArgs {
+    pub fn values(&self) -> Values {
+        let ascii = self.ascii.then_some((&ASCII, Raw::Switch(true)));
+        ascii.into_iter().collect()
+    }
+}
+
+/// Options of commands that open a screen.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct ScreenArgs {
+    /// Use a built-in colour theme, or themes/NAME.toml beside the configuration file
+    #[arg(long, value_name = "NAME", value_parser = ThemeNames)]
+    theme: Option<String>,
+    #[command(flatten)]
+    glyphs: GlyphArgs,
+    /// Leave the mouse to the terminal, for selecting text (or hold Shift)
+    #[arg(long)]
     no_mouse: bool,
-    /// Send no signal to any process and probe no GPU, whatever is pressed
-    #[arg(long, global = true)]
+}
+
+impl ScreenArgs {
+    pub fn values(&self) -> Values {
+        let theme = self.theme.clone().map(|name| (&THEME, Raw::Text(name)));
+        let mouse = self.no_mouse.then_some((&MOUSE, Raw::Switch(false)));
+        let mut values = self.glyphs.values();
+        values.extend(theme.into_iter().chain(mouse));
+        values
+    }
+}
+
+/// Options of commands that show the overview.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+struct OverviewArgs {
+    /// Set the overview density; `compact` shows tables only
+    #[arg(long, value_name = "DENSITY", value_parser = densities())]
+    density: Option<String>,
+}
+
+impl OverviewArgs {
+    pub fn values(&self) -> Values {
+        let density = self.density.clone();
+        density
+            .map(|name| (&DENSITY, Raw::Text(name)))
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Options of commands that play a recording.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct RecordingViewArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    screen: ScreenArgs,
+    #[command(flatten)]
+    overview: OverviewArgs,
+}
+
+impl RecordingViewArgs {
+    pub fn flags(&self) -> Flags {
+        let flags = self.config.flags().with(self.screen.values());
+        flags.with(self.overview.values())
+    }
+}
+
+/// Options of commands that can act on processes and GPUs.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+struct ActionArgs {
+    /// Disable signals and GPU probes
+    #[arg(long)]
     readonly: bool,
-    /// Run a command for each incident, once, with its JSON on standard input
-    #[arg(long, value_name = "CMD", global = true)]
-    on_incident: Option<String>,
-    /// While the screen of a probe is open, probe again after this time; or `off`
-    #[arg(long, value_name = "TIME", global = true)]
+    /// Repeat a probe at this interval while its screen is open, or `off`
+    #[arg(long, value_name = "TIME")]
     probe_interval: Option<String>,
 }
 
-impl SharedArgs {
-    /// What was said with flags, and the interval of the command, if it has one.
-    pub fn written(&self, interval: Option<Millis>) -> Vec<(&'static SettingDef, Raw)> {
-        let interval = interval.map(|ms| (&INTERVAL, Raw::Text(interval_words(ms))));
-        let theme = self.theme.clone().map(|name| (&THEME, Raw::Text(name)));
-        let density = self.density.clone().map(|name| (&DENSITY, Raw::Text(name)));
-        let ascii = self.ascii.then_some((&ASCII, Raw::Switch(true)));
-        let mouse = self.no_mouse.then_some((&MOUSE, Raw::Switch(false)));
+impl ActionArgs {
+    pub fn values(&self) -> Values {
         let readonly = self.readonly.then_some((&READONLY, Raw::Switch(true)));
-        let command = self.on_incident.clone();
-        let on_incident = command.map(|command| (&ON_INCIDENT, Raw::Text(command)));
         let probe_interval = self.probe_interval.clone();
         let probe_interval = probe_interval.map(|time| (&PROBE_INTERVAL, Raw::Text(time)));
-        let all = [
-            interval,
-            theme,
-            density,
-            ascii,
-            mouse,
-            readonly,
-            on_incident,
-            probe_interval,
-        ];
-        all.into_iter().flatten().collect()
+        readonly.into_iter().chain(probe_interval).collect()
+    }
+}
+
+/// Options of commands that detect incidents.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct IncidentArgs {
+    /// Run a command once for each incident, with the incident's JSON on standard input
+    #[arg(long, value_name = "CMD")]
+    on_incident: Option<String>,
+}
+
+impl IncidentArgs {
+    pub fn values(&self) -> Values {
+        let command = self.on_incident.clone();
+        command
+            .map(|command| (&ON_INCIDENT, Raw::Text(command)))
+            .into_iter()
+            .collect()
+    }
+}
+
+/// All options that override settings: those of the dashboard.
+#[derive(Debug, Clone, Default, Args)]
+#[group(skip)]
+pub struct SettingsArgs {
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+    #[command(flatten)]
+    screen: ScreenArgs,
+    #[command(flatten)]
+    overview: OverviewArgs,
+    #[command(flatten)]
+    actions: ActionArgs,
+    #[command(flatten)]
+    incidents: IncidentArgs,
+}
+
+impl SettingsArgs {
+    pub fn flags(&self) -> Flags {
+        let flags = self.config.flags().with(self.sampling.values());
+        let flags = flags
+            .with(self.screen.values())
+            .with(self.overview.values());
+        flags
+            .with(self.actions.values())
+            .with(self.incidents.values())
     }
 }
 
@@ -76,7 +231,7 @@ fn densities() -> PossibleValuesParser {
     PossibleValuesParser::new(DENSITIES.iter().map(|(name, _)| *name))
 }
 
-/// Takes any name, since the user may have themes of his own; help and completions name those that are built in.
+/// Accepts any name, because users may have their own themes. Help and completions list the built-in ones.
 #[derive(Debug, Clone, Copy)]
 struct ThemeNames;
 
@@ -93,7 +248,7 @@ impl TypedValueParser for ThemeNames {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let auto = PossibleValue::new(AUTO).help("what NO_COLOR, COLORTERM and TERM say");
+        let auto = PossibleValue::new(AUTO).help("chosen from NO_COLOR, COLORTERM and TERM");
         let built_in = PALETTES
             .iter()
             .map(|def| PossibleValue::new(def.name).help(def.help));

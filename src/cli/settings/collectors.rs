@@ -1,4 +1,4 @@
-//! What the collectors of this host are started with.
+//! Options for the collectors of this host, from the environment of this process.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::collect::process::container::Files;
 use crate::model::permissions::Permissions;
 use crate::model::units::Millis;
 
-/// By this process's environment.
+/// Returns the collector options from the environment of this process.
 pub fn agent_options(interval: Millis) -> agent::Options {
     agent::Options {
         interval,
@@ -24,13 +24,13 @@ pub fn agent_options(interval: Millis) -> agent::Options {
         },
         cgroup_root: PathBuf::from("/sys/fs/cgroup"),
         kernel_log: kernel_log_path(),
-        // Whoever lets a person send signals says so.
-        permissions: Permissions::none("nobody was asked"),
+        // Callers that allow signals override this.
+        permissions: Permissions::none("this command does not act on processes or GPUs"),
         is_remote: false,
     }
 }
 
-/// Where the kernel's log is.
+/// Returns the path of the kernel log.
 pub fn kernel_log_path() -> PathBuf {
     std::env::var_os(KERNEL_LOG_VARIABLE).map_or_else(|| KERNEL_LOG.into(), PathBuf::from)
 }

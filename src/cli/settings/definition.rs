@@ -1,7 +1,6 @@
-//! Everything that can be set, in one list: the configuration file, the environment, `config print` and the reference
-//! are made from it.
+//! The list of settings. The configuration file, the environment, `config print` and the reference are derived from it.
 
-/// How a setting is written in the file.
+/// The type of a setting's value in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -15,11 +14,11 @@ pub struct SettingDef {
     pub kind: Kind,
     pub variable: &'static str,
     pub flag: &'static str,
-    /// What holds where nothing is said, as a phrase: `1s`, `by the locale`.
+    /// The default as a phrase: `1s`, `from the locale`.
     pub default: &'static str,
-    /// As it would be written: `"1s"`.
+    /// A value in TOML: `"1s"`.
     pub example: &'static str,
-    /// What it is, without a period.
+    /// A phrase without a period.
     pub help: &'static str,
 }
 
@@ -40,7 +39,7 @@ pub const THEME: SettingDef = SettingDef {
     flag: "--theme",
     default: "auto",
     example: "\"light\"",
-    help: "Colours, by the name of a theme; `auto` looks at NO_COLOR, COLORTERM and TERM",
+    help: "Colour theme; `auto` chooses from NO_COLOR, COLORTERM and TERM",
 };
 
 pub const DENSITY: SettingDef = SettingDef {
@@ -50,7 +49,7 @@ pub const DENSITY: SettingDef = SettingDef {
     flag: "--density",
     default: "normal",
     example: "\"compact\"",
-    help: "`compact`: the overview is its tables, without the host's line, charts and blank lines; or `normal`",
+    help: "Overview density: `normal`, or `compact` without the host line, charts and blank lines",
 };
 
 pub const ASCII: SettingDef = SettingDef {
@@ -58,9 +57,9 @@ pub const ASCII: SettingDef = SettingDef {
     kind: Kind::Switch,
     variable: "GPUTOP_ASCII",
     flag: "--ascii",
-    default: "by the locale",
+    default: "from the locale",
     example: "true",
-    help: "Draw with ASCII characters only (`true`), or with all of Unicode whatever the locale says (`false`)",
+    help: "Draw with ASCII characters only (`true`), or with Unicode regardless of the locale (`false`)",
 };
 
 pub const MOUSE: SettingDef = SettingDef {
@@ -70,7 +69,7 @@ pub const MOUSE: SettingDef = SettingDef {
     flag: "--no-mouse",
     default: "true",
     example: "false",
-    help: "Take the mouse: rows, column titles, the wheel; or leave it to the terminal, as for selecting text (`false`)",
+    help: "Handle mouse clicks and the wheel (`true`), or leave the mouse to the terminal for selecting text (`false`)",
 };
 
 pub const READONLY: SettingDef = SettingDef {
@@ -80,7 +79,7 @@ pub const READONLY: SettingDef = SettingDef {
     flag: "--readonly",
     default: "false",
     example: "true",
-    help: "Send no signal to any process and probe no GPU, whatever is pressed",
+    help: "Disable signals and GPU probes",
 };
 
 pub const ON_INCIDENT: SettingDef = SettingDef {
@@ -88,9 +87,9 @@ pub const ON_INCIDENT: SettingDef = SettingDef {
     kind: Kind::Text,
     variable: "GPUTOP_ON_INCIDENT",
     flag: "--on-incident",
-    default: "nothing",
+    default: "not set",
     example: "\"jq -r .title | mail -s gputop ana\"",
-    help: "A command that `sh -c` runs once for each incident, with the incident's JSON on its standard input and 10 s to end",
+    help: "Command to run once for each incident with `sh -c`; it gets the incident's JSON on standard input and is stopped after 10 s",
 };
 
 pub const PROBE_INTERVAL: SettingDef = SettingDef {
@@ -100,7 +99,7 @@ pub const PROBE_INTERVAL: SettingDef = SettingDef {
     flag: "--probe-interval",
     default: "off",
     example: "\"5m\"",
-    help: "While the screen of a probe is open, probe again after this, from 10s to 24h; or `off`",
+    help: "Time between repeated probes while the probe screen is open, from 10s to 24h, or `off`",
 };
 
 pub const SETTINGS: &[&SettingDef] = &[
@@ -114,26 +113,26 @@ pub const SETTINGS: &[&SettingDef] = &[
     &PROBE_INTERVAL,
 ];
 
-/// A table of the file, whose keys are the user's.
+/// A table in the file with keys chosen by the user.
 #[derive(Debug)]
 pub struct TableDef {
     pub name: &'static str,
-    /// A line in it, as it would be written.
+    /// One line of the table in TOML.
     pub example: &'static str,
-    /// What it is, without a period.
+    /// A phrase without a period.
     pub help: &'static str,
 }
 
 pub const KEYS: TableDef = TableDef {
     name: "keys",
     example: "sort = [\"o\", \"f6\"]",
-    help: "Gives an action other keys, a single one or a list, in place of its own; `[]` is none",
+    help: "Replaces the keys of an action with one key or a list; `[]` removes all keys",
 };
 
 pub const HOSTS: TableDef = TableDef {
     name: "hosts",
     example: "cluster = [\"gpu1\", \"me@gpu2:2222\", \"via:CMD\"]",
-    help: "Names several hosts at once: `gputop cluster` watches them all, also where a host has that name; behind `--` it is the host",
+    help: "Names a group of hosts: `gputop cluster` watches all of them. If a host has the same name, `gputop -- cluster` selects the host",
 };
 
 pub const TABLES: &[&TableDef] = &[&KEYS, &HOSTS];

@@ -1,4 +1,4 @@
-//! What can be wrong with a setting, each as one sentence that begins with where it was written.
+//! Errors in settings. Each message is one line that begins with the origin of the value.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::tui::colours::ThemeError;
 use crate::tui::keymap::KeymapError;
 
-/// Where a value was written.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -30,31 +30,31 @@ impl fmt::Display for Origin {
 
 #[derive(Debug, Error)]
 pub enum SettingError {
-    #[error("the {what} {} cannot be read: {why}", path.display())]
+    #[error("cannot read {what} {}: {why}", path.display())]
     Unreadable {
         /// `configuration`, `theme`
         what: &'static str,
         path: PathBuf,
         why: io::Error,
     },
-    #[error("the {what} {} is larger than a mebibyte", path.display())]
+    #[error("cannot read {what} {}: larger than 1 MiB", path.display())]
     TooLarge { what: &'static str, path: PathBuf },
     #[error("{}, {what}", path.display())]
     Theme { path: PathBuf, what: ThemeError },
-    #[error("{origin}: this is not valid TOML: {what}")]
+    #[error("{origin}: invalid TOML: {what}")]
     Syntax { origin: Origin, what: String },
-    #[error("{origin}: there is no key `{key}`; {instead}")]
+    #[error("{origin}: unknown key `{key}`; {instead}")]
     UnknownKey {
         origin: Origin,
         key: String,
         instead: String,
     },
-    #[error("{origin}: `{key}` is {found}; wanted is {wanted}")]
+    #[error("{origin}: `{key}` is {found}; expected {expected}")]
     WrongKind {
         origin: Origin,
         key: String,
         found: &'static str,
-        wanted: String,
+        expected: String,
     },
     #[error("{origin}: {what}")]
     Value { origin: Origin, what: String },

@@ -1,4 +1,4 @@
-//! The configuration file: where it is, and what is written in it, with the line of everything.
+//! The configuration file: its path, and its contents with line numbers for error messages.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,17 +17,17 @@ use crate::model::text::quoted;
 use crate::tui::keymap::Binding;
 use crate::user_files::{Base, DirectoryError, directory, refuse_other_users};
 
-/// Names another file than the one in the configuration directory; the flag `--config` comes first.
+/// Environment variable with the path of the configuration file. The flag `--config` takes precedence.
 pub const VARIABLE: &str = "GPUTOP_CONFIG";
 
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Where the configuration would be.
+/// Path of the configuration file, which need not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigPath {
     pub path: PathBuf,
-    /// The user named it: then it must be there.
-    is_named: bool,
+    /// True if the user gave the path. Then the file must exist.
+    is_explicit: bool,
 }
 
 impl ConfigPath {
@@ -36,26 +36,26 @@ impl ConfigPath {
     /// Root may name any file with the flag. The variable may be another user's, kept by `sudo -E`, so its file must
     /// not be: `on_incident` runs as root.
     pub fn find(flag: Option<&Path>) -> Result<Self, DirectoryError> {
-        let named = |path| Self {
+        let explicit = |path| Self {
             path,
-            is_named: true,
+            is_explicit: true,
         };
         if let Some(path) = flag {
-            return Ok(named(path.to_owned()));
+            return Ok(explicit(path.to_owned()));
         }
         let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
         if let Some(path) = variable.map(PathBuf::from) {
             refuse_other_users(&std::path::absolute(&path).unwrap_or_else(|_| path.clone()))?;
-            return Ok(named(path));
+            return Ok(explicit(path));
         }
         Ok(Self {
             path: directory(Base::Config, "config.toml")?,
-            is_named: false,
+            is_explicit: false,
         })
     }
 }
 
-/// What is written in the file, not yet understood.
+/// The contents of the file, not yet resolved.
 #[derive(Debug, Default)]
 pub struct ConfigFile {
     pub values: Vec<(&'static SettingDef, Raw, Origin)>,
@@ -64,14 +64,11 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// A file that is not there is empty, unless the user named it.
-    ///
-    /// # Errors
-    /// One sentence on the first thing that is wrong.
-    pub fn read(place: &ConfigPath) -> Result<Self, SettingError> {
-        match read_text("configuration", &place.path) {
-            Ok(text) => Self::parse(&place.path, &text),
-            Err(SettingError::Unreadable { why, .. }) if is_absent(&why) && !place.is_named => {
+    /// Reads the file and reports the first error in it. A missing file counts as empty unless the user gave its path.
+    pub fn read(config: &ConfigPath) -> Result<Self, SettingError> {
+        match read_text("configuration", &config.path) {
+            Ok(text) => Self::parse(&config.path, &text),
+            Err(SettingError::Unreadable { why, .. }) if is_absent(&why) && !config.is_explicit => {
                 Ok(Self::default())
             }
             Err(error) => Err(error),
@@ -87,18 +84,18 @@ impl ConfigFile {
         let mut file = Self::default();
         for (key, value) in table.get_ref() {
             let name = key.get_ref();
-            let here = lines.at(key.span());
+            let origin = lines.at(key.span());
             if name == KEYS.name {
                 file.bindings = bindings(value, &lines)?;
             } else if name == HOSTS.name {
                 file.groups = groups(value, &lines)?;
             } else if let Some(def) = SETTINGS.iter().find(|def| def.name == name) {
-                file.values.push((def, raw(def, value, &here)?, here));
+                file.values.push((def, raw(def, value, &origin)?, origin));
             } else {
                 let names = SETTINGS.iter().map(|def| def.name);
                 let names = names.chain(TABLES.iter().map(|def| def.name));
                 return Err(SettingError::UnknownKey {
-                    origin: here,
+                    origin,
                     key: quoted(name),
                     instead: instead_of(name, names),
                 });
@@ -108,7 +105,7 @@ impl ConfigFile {
     }
 }
 
-/// A file that a person wrote; `what` it is, for the sentence when it cannot be read.
+/// Reads a text file written by the user. Error messages call the file `what`.
 pub fn read_text(what: &'static str, path: &Path) -> Result<String, SettingError> {
     let mut text = String::new();
     let read = |file: File| file.take(MAX_BYTES + 1).read_to_string(&mut text);
@@ -127,7 +124,7 @@ fn is_absent(why: &io::Error) -> bool {
     )
 }
 
-/// Knows the line of a place in the text.
+/// Converts positions in the text to line numbers.
 struct Lines<'a> {
     path: &'a Path,
     text: &'a str,
@@ -143,18 +140,22 @@ impl Lines<'_> {
     }
 }
 
-fn raw(def: &SettingDef, value: &Spanned<DeValue<'_>>, here: &Origin) -> Result<Raw, SettingError> {
+fn raw(
+    def: &SettingDef,
+    value: &Spanned<DeValue<'_>>,
+    origin: &Origin,
+) -> Result<Raw, SettingError> {
     let raw = match (def.kind, value.get_ref()) {
         (Kind::Text, DeValue::String(text)) => Some(Raw::Text(text.to_string())),
         (Kind::Switch, DeValue::Boolean(is_on)) => Some(Raw::Switch(*is_on)),
         _ => None,
     };
     raw.ok_or_else(|| {
-        let wanted = match def.kind {
-            Kind::Text => format!("a text such as {}", def.example),
+        let expected = match def.kind {
+            Kind::Text => format!("a string such as {}", def.example),
             Kind::Switch => "true or false".to_owned(),
         };
-        wrong_kind(def.name, value, wanted, here)
+        wrong_kind(def.name, value, expected, origin)
     })
 }
 
@@ -163,53 +164,53 @@ fn bindings(
     lines: &Lines<'_>,
 ) -> Result<Vec<(Binding, Origin)>, SettingError> {
     let DeValue::Table(keys) = table.get_ref() else {
-        let wanted = "a table of actions: [keys], then quit = \"x\"".to_owned();
+        let expected = "a table of actions: [keys], then quit = \"x\"".to_owned();
         return Err(wrong_kind(
             KEYS.name,
             table,
-            wanted,
+            expected,
             &lines.at(table.span()),
         ));
     };
     let mut bindings = Vec::new();
     for (action, keys) in keys {
-        let here = lines.at(action.span());
+        let origin = lines.at(action.span());
         let names = key_names(keys.get_ref()).ok_or_else(|| {
-            let wanted = "a key such as \"x\", or a list such as [\"x\", \"f10\"]".to_owned();
-            wrong_kind(action.get_ref(), keys, wanted, &here)
+            let expected = "a key such as \"x\", or a list such as [\"x\", \"f10\"]".to_owned();
+            wrong_kind(action.get_ref(), keys, expected, &origin)
         })?;
         let binding = Binding {
             action: action.get_ref().to_string(),
             keys: names,
         };
-        bindings.push((binding, here));
+        bindings.push((binding, origin));
     }
     Ok(bindings)
 }
 
 fn groups(table: &Spanned<DeValue<'_>>, lines: &Lines<'_>) -> Result<Vec<Group>, SettingError> {
     let DeValue::Table(named) = table.get_ref() else {
-        let wanted = "a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]".to_owned();
+        let expected = "a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]".to_owned();
         return Err(wrong_kind(
             HOSTS.name,
             table,
-            wanted,
+            expected,
             &lines.at(table.span()),
         ));
     };
     let mut groups = Vec::new();
     for (name, hosts) in named {
-        let here = lines.at(name.span());
+        let origin = lines.at(name.span());
         let words = host_words(hosts, lines).ok_or_else(|| {
-            let wanted = "a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]".to_owned();
-            wrong_kind(name.get_ref(), hosts, wanted, &here)
+            let expected = "a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]".to_owned();
+            wrong_kind(name.get_ref(), hosts, expected, &origin)
         })?;
-        groups.push(group(name.get_ref(), words, here)?);
+        groups.push(group(name.get_ref(), words, origin)?);
     }
     Ok(groups)
 }
 
-/// Each with its line.
+/// Returns the hosts in a list, each with its line.
 fn host_words<'a>(
     value: &'a Spanned<DeValue<'_>>,
     lines: &Lines<'_>,
@@ -222,7 +223,7 @@ fn host_words<'a>(
     list.iter().map(word).collect()
 }
 
-/// One key or a list of them.
+/// Returns the names from one key or a list of keys.
 fn key_names(value: &DeValue<'_>) -> Option<Vec<String>> {
     if let DeValue::Array(list) = value {
         let names = list.iter().map(|key| key.get_ref().as_str());
@@ -234,14 +235,14 @@ fn key_names(value: &DeValue<'_>) -> Option<Vec<String>> {
 fn wrong_kind(
     key: &str,
     value: &Spanned<DeValue<'_>>,
-    wanted: String,
-    here: &Origin,
+    expected: String,
+    origin: &Origin,
 ) -> SettingError {
     SettingError::WrongKind {
-        origin: here.clone(),
+        origin: origin.clone(),
         key: quoted(key),
         found: match value.get_ref() {
-            DeValue::String(_) => "a text",
+            DeValue::String(_) => "a string",
             DeValue::Integer(_) | DeValue::Float(_) => "a number",
             DeValue::Boolean(true) => "true",
             DeValue::Boolean(false) => "false",
@@ -249,7 +250,7 @@ fn wrong_kind(
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a table",
         },
-        wanted,
+        expected,
     }
 }
 
@@ -257,7 +258,7 @@ fn wrong_kind(
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> String {
+    fn parse_error(text: &str) -> String {
         ConfigFile::parse(Path::new("c.toml"), text)
             .expect_err(text)
             .to_string()
@@ -265,25 +266,25 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_a_configuration_or_one_line(text in "(keys|hosts|theme|[a-z.]|[\"'=\\[\\]{}#,0-9\n -]|\\PC){0,60}") {
+        fn reports_errors_in_any_text_on_one_line(text in "(keys|hosts|theme|[a-z.]|[\"'=\\[\\]{}#,0-9\n -]|\\PC){0,60}") {
             if let Err(error) = ConfigFile::parse(Path::new("c.toml"), &text) {
-                let sentence = error.to_string();
-                proptest::prop_assert_eq!(sentence.lines().count(), 1, "{}", sentence);
+                let message = error.to_string();
+                proptest::prop_assert_eq!(message.lines().count(), 1, "{}", message);
             }
         }
     }
 
     #[test]
-    fn everything_is_read_with_its_line() {
+    fn records_the_line_of_each_value() {
         let text = "# mine\ninterval = \"2s\"\nascii = true\n[keys]\nquit = \"x\"\nup = [\"w\", \"up\"]\n[hosts]\nall = [\"gpu1\", \"via:sh\"]\n";
         let file = ConfigFile::parse(Path::new("c.toml"), text).expect("a configuration");
-        let told: Vec<String> = file
+        let values: Vec<String> = file
             .values
             .iter()
             .map(|(def, raw, origin)| format!("{} = {raw} ({origin})", def.name))
             .collect();
         assert_eq!(
-            told,
+            values,
             [
                 "ascii = true (c.toml, line 3)",
                 "interval = \"2s\" (c.toml, line 2)"
@@ -296,47 +297,47 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_one_sentence_with_its_line() {
-        for (text, sentence) in [
+    fn reports_each_error_with_its_line() {
+        for (text, message) in [
             (
                 "\nintervall = \"1s\"",
-                "c.toml, line 2: there is no key `intervall`; did you mean `interval`?",
+                "c.toml, line 2: unknown key `intervall`; did you mean `interval`?",
             ),
             (
                 "\"a\\u001b[31m\\nb\" = 1",
-                "c.toml, line 1: there is no key `a^[[31m^Jb`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
+                "c.toml, line 1: unknown key `a^[[31m^Jb`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
             ),
             (
                 "colour = 1",
-                "c.toml, line 1: there is no key `colour`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
+                "c.toml, line 1: unknown key `colour`; there are interval, theme, density, ascii, mouse, readonly, on_incident, probe_interval, keys, hosts",
             ),
             (
                 "theme = \"dark\"\ninterval = 1",
-                "c.toml, line 2: `interval` is a number; wanted is a text such as \"1s\"",
+                "c.toml, line 2: `interval` is a number; expected a string such as \"1s\"",
             ),
             (
                 "ascii = \"yes\"",
-                "c.toml, line 1: `ascii` is a text; wanted is true or false",
+                "c.toml, line 1: `ascii` is a string; expected true or false",
             ),
             (
                 "theme = [\"dark\"]",
-                "c.toml, line 1: `theme` is a list; wanted is a text such as \"light\"",
+                "c.toml, line 1: `theme` is a list; expected a string such as \"light\"",
             ),
             (
                 "keys = 3",
-                "c.toml, line 1: `keys` is a number; wanted is a table of actions: [keys], then quit = \"x\"",
+                "c.toml, line 1: `keys` is a number; expected a table of actions: [keys], then quit = \"x\"",
             ),
             (
                 "[keys]\n\nquit = [\"q\", 1]",
-                "c.toml, line 3: `quit` is a list; wanted is a key such as \"x\", or a list such as [\"x\", \"f10\"]",
+                "c.toml, line 3: `quit` is a list; expected a key such as \"x\", or a list such as [\"x\", \"f10\"]",
             ),
             (
                 "hosts = [\"gpu1\"]",
-                "c.toml, line 1: `hosts` is a list; wanted is a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]",
+                "c.toml, line 1: `hosts` is a list; expected a table of groups: [hosts], then cluster = [\"gpu1\", \"gpu2\"]",
             ),
             (
                 "[hosts]\nall = \"gpu1\"",
-                "c.toml, line 2: `all` is a text; wanted is a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]",
+                "c.toml, line 2: `all` is a string; expected a list of hosts such as [\"gpu1\", \"me@gpu2:2222\"]",
             ),
             (
                 "[hosts]\nall = [\n  \"gpu1\",\n  \"gpu2:x\",\n]",
@@ -348,22 +349,22 @@ mod tests {
             ),
             (
                 "[hosts]\nall = [\"gpu1\",\n\"gpu1\"]",
-                "c.toml, line 3: `gpu1` is named twice in `all`",
+                "c.toml, line 3: `gpu1` is listed twice in `all`; remove one",
             ),
             (
                 "[hosts]\n\nall = []",
-                "c.toml, line 3: `all` names no host: one is written [user@]host[:port]",
+                "c.toml, line 3: group `all` is empty; add hosts as [user@]host[:port]",
             ),
             (
                 "[hosts]\ndemo = [\"gpu1\"]",
-                "c.toml, line 2: `gputop demo` is a command; a group wants another name",
+                "c.toml, line 2: group name `demo` is a subcommand; use another name",
             ),
         ] {
-            assert_eq!(wrong(text), sentence);
+            assert_eq!(parse_error(text), message);
         }
-        let syntax = wrong("theme = \"dark\"\ninterval = soon");
+        let syntax = parse_error("theme = \"dark\"\ninterval = soon");
         assert!(
-            syntax.starts_with("c.toml, line 2: this is not valid TOML: "),
+            syntax.starts_with("c.toml, line 2: invalid TOML: "),
             "{syntax}"
         );
         assert_eq!(syntax.lines().count(), 1);

@@ -1,4 +1,4 @@
-//! Groups of hosts, which the configuration names.
+//! Groups of hosts from the `[hosts]` table of the configuration.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::cli::subcommands;
 use crate::model::text::quoted;
 use crate::source::remote::Target;
 
-/// Several hosts under one name: never none, none of them twice.
+/// A named list of hosts: at least one, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub name: String,
@@ -15,10 +15,8 @@ pub struct Group {
     origin: Origin,
 }
 
-/// The group of these words, each with where it is written.
-///
-/// # Errors
-/// When one of them is no host, or nobody could ever name the group.
+/// Parses a group from its hosts and the origin of each. Fails if a host is invalid, or if the group has the name of a
+/// subcommand and could never be selected.
 pub fn group(
     name: &str,
     words: Vec<(&str, Origin)>,
@@ -29,21 +27,24 @@ pub fn group(
         origin: origin.clone(),
         what,
     };
-    // A command is taken for a command before anybody asks for groups.
+    // Subcommands are matched before groups.
     if subcommands().iter().any(|command| command == name) {
-        let what = format!("`gputop {shown}` is a command; a group wants another name");
+        let what = format!("group name `{shown}` is a subcommand; use another name");
         return Err(wrong(&origin, what));
     }
     if words.is_empty() {
-        let what = format!("`{shown}` names no host: one is written [user@]host[:port]");
+        let what = format!("group `{shown}` is empty; add hosts as [user@]host[:port]");
         return Err(wrong(&origin, what));
     }
     let mut hosts = Vec::new();
-    for (word, here) in words {
-        let host = Target::parse(word).map_err(|error| wrong(&here, error.to_string()))?;
+    for (word, origin) in words {
+        let host = Target::parse(word).map_err(|error| wrong(&origin, error.to_string()))?;
         if hosts.contains(&host) {
-            let what = format!("`{}` is named twice in `{shown}`", quoted(word));
-            return Err(wrong(&here, what));
+            let what = format!(
+                "`{}` is listed twice in `{shown}`; remove one",
+                quoted(word)
+            );
+            return Err(wrong(&origin, what));
         }
         hosts.push(host);
     }
@@ -55,7 +56,7 @@ pub fn group(
 }
 
 impl fmt::Display for Group {
-    /// As in TOML, with where it was written.
+    /// Formats the group as TOML, with its origin as a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<String> = self.hosts.iter().map(Target::word).collect();
         let key = toml::Table::from_iter([(self.name.clone(), toml::Value::from(words))]);

@@ -1,7 +1,7 @@
-//! From what the user wrote to what the program needs.
+//! Resolves settings from flags, environment variables and the configuration file.
 //!
-//! [`Written`] is every flag, variable and line of the file, with where it stood; [`Settings`] is what follows from it,
-//! with nothing left open. One list says what can be set: [`definition::SETTINGS`].
+//! [`Written`] holds all values that the user gave, each with its origin. [`Settings`] holds the resolved values.
+//! [`definition::SETTINGS`] lists the settings that exist.
 
 mod args;
 #[cfg(local)]
@@ -22,7 +22,10 @@ use std::path::{Path, PathBuf};
 use color_eyre::Result;
 use jiff::tz::TimeZone;
 
-pub use args::SharedArgs;
+pub use args::{
+    ConfigArgs, Flags, GlyphArgs, IncidentArgs, RecordingViewArgs, SamplingArgs, ScreenArgs,
+    SettingsArgs,
+};
 #[cfg(local)]
 pub use collectors::{KERNEL_LOG_VARIABLE, LIBRARY_VARIABLE, agent_options, kernel_log_path};
 pub use error::{Origin, SettingError};
@@ -30,7 +33,7 @@ pub use file::{ConfigPath, VARIABLE as CONFIG_VARIABLE};
 pub use groups::Group;
 #[cfg(local)]
 pub use interval::limit_argument;
-pub use interval::{interval_argument, maps_argument};
+pub use interval::maps_argument;
 pub use precedence::Raw;
 #[cfg(local)]
 pub use size::size_argument;
@@ -61,22 +64,22 @@ use crate::watch::Keep;
 
 const DEFAULT_INTERVAL: Millis = Millis(1_000);
 
-/// What the program needs to know of its user's wishes.
+/// The resolved settings.
 pub struct Settings {
     pub interval: Millis,
     pub theme: Theme,
     pub keymap: Keymap,
     pub density: Density,
     pub mouse: bool,
-    /// No signal is sent to any process, no GPU probed.
+    /// Disables signals and GPU probes.
     pub readonly: bool,
-    /// Between probes while their screen is open.
+    /// Time between probes while the probe screen is open.
     pub probe_interval: Option<Millis>,
     /// The command to run for each incident.
     pub on_incident: Option<String>,
-    /// Hosts that go by one name on the command line.
+    /// Groups of hosts that can be given on the command line.
     pub groups: Vec<Group>,
-    /// Why the configuration file was not read, if it may not be.
+    /// The reason that the user's directories are not used, if so.
     pub unread: Option<DirectoryError>,
     clipboard: Clipboard,
     theme_name: String,
@@ -84,32 +87,26 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// From the flags given, the environment of this process and the configuration file.
-    ///
-    /// # Errors
-    /// With one sentence: where it is written, and what is wrong there.
-    pub fn read(args: &SharedArgs, interval: Option<Millis>) -> Result<Self, SettingError> {
-        let (place, unread) = match ConfigPath::find(args.config.as_deref()) {
-            Ok(place) => (Some(place), None),
+    /// Reads the settings from flags, environment variables and the configuration file.
+    pub fn read(flags: &Flags) -> Result<Self, SettingError> {
+        let (config, unread) = match ConfigPath::find(flags.config.as_deref()) {
+            Ok(config) => (Some(config), None),
             Err(DirectoryError::NoHome) => (None, None),
             Err(why) => (None, Some(why)),
         };
-        let file = match &place {
-            Some(place) => ConfigFile::read(place)?,
+        let file = match &config {
+            Some(config) => ConfigFile::read(config)?,
             None => ConfigFile::default(),
         };
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
-        let written = Written::merge(args.written(interval), &variable, file)?;
-        let themes = place.map_or_else(Themes::default, |place| Themes::beside(&place.path));
+        let written = Written::merge(flags.values.clone(), &variable, file)?;
+        let themes = config.map_or_else(Themes::default, |config| Themes::beside(&config.path));
         let terminal = TerminalEnvironment::read();
         let settings = Self::resolve(written, &themes, &terminal, TimeZone::system())?;
         Ok(Self { unread, ..settings })
     }
 
     /// Reads settings from the text of a configuration file alone, without flags or environment.
-    ///
-    /// # Errors
-    /// With one sentence: where it is written, and what is wrong there.
     pub fn from_text(text: &str) -> Result<Self, SettingError> {
         let file = ConfigFile::parse(Path::new("config.toml"), text)?;
         let written = Written::merge(Vec::new(), &|_| None, file)?;
@@ -117,7 +114,7 @@ impl Settings {
         Self::resolve(written, &Themes::default(), &terminal, TimeZone::UTC)
     }
 
-    /// Where incidents of this host are kept; nowhere for a user without a home.
+    /// Returns the incident store and the command for incidents, or `None` for a user without a home directory.
     pub fn keep(&self) -> Option<Keep> {
         Some(Keep {
             store: Store::of_this_user().ok()?,
@@ -154,7 +151,7 @@ impl Settings {
         })
     }
 
-    /// An app that shows what this user sees best.
+    /// Returns an app with these settings.
     pub fn app(&self, recording: Option<Recording>) -> App {
         let mut app = App::new(self.theme.clone(), self.keymap.clone(), recording);
         app.density = self.density;
@@ -164,16 +161,16 @@ impl Settings {
         app
     }
 
-    /// What keys reach outside the program.
-    pub fn outside(&self) -> Environment {
+    /// Returns the clipboard and the directory that key presses write to.
+    pub fn environment(&self) -> Environment {
         Environment {
             clipboard: self.clipboard,
             directory: PathBuf::from("."),
         }
     }
 
-    /// Every setting as it holds, as TOML would have it, and where it was written.
-    pub fn in_force(&self) -> Vec<(&'static SettingDef, Raw, Origin)> {
+    /// Returns every setting with its resolved value and its origin.
+    pub fn resolved(&self) -> Vec<(&'static SettingDef, Raw, Origin)> {
         let interval = Raw::Text(interval_words(self.interval));
         let theme = Raw::Text(self.theme_name.clone());
         let ascii = Raw::Switch(self.theme.glyphs == crate::tui::theme::ASCII);
@@ -196,7 +193,7 @@ impl Settings {
         values.into_iter().map(with_origin).collect()
     }
 
-    /// Where the keys of an action were written.
+    /// Returns the origin of an action's keys.
     pub fn origin_of_keys(&self, action: &str) -> Origin {
         origin_of(&self.written.bindings, action).unwrap_or(Origin::Default)
     }
@@ -229,14 +226,14 @@ fn density(written: &Written) -> Result<Density, SettingError> {
     Density::named(text).ok_or_else(|| SettingError::Value {
         origin: written.origin(&DENSITY),
         what: format!(
-            "there is no density `{}`; {}",
+            "unknown density `{}`; {}",
             quoted(text),
             instead_of(text, DENSITIES.iter().map(|(name, _)| *name))
         ),
     })
 }
 
-/// An empty one is none: so a flag takes back what the file says.
+/// Returns the command for incidents. An empty value disables a command from the configuration file.
 fn on_incident(written: &Written) -> Option<String> {
     let command = written.text(&ON_INCIDENT)?.trim();
     (!command.is_empty()).then(|| command.to_owned())
@@ -248,12 +245,12 @@ fn keymap(bindings: &[(Binding, Origin)]) -> Result<Keymap, SettingError> {
         .map(|(binding, _)| binding.clone())
         .collect();
     Keymap::with(DEFAULT, &own).map_err(|what| {
-        let line = |action| origin_of(bindings, action);
+        let origin = |action| origin_of(bindings, action);
         SettingError::Keymap {
             origin: what
                 .actions()
                 .into_iter()
-                .find_map(line)
+                .find_map(origin)
                 .unwrap_or(Origin::Default),
             what,
         }
@@ -271,7 +268,7 @@ mod tests {
     use crate::tui::theme::Palette;
 
     #[test]
-    fn colours_follow_the_environment() {
+    fn chooses_palette_and_glyphs_from_the_environment() {
         let environment = |no_color: Option<&str>, colorterm: &str, term: &str, locale: &str| {
             TerminalEnvironment {
                 no_color: no_color.map(Into::into),

@@ -1,4 +1,4 @@
-//! What the user wrote, wherever it was: a flag comes before the environment, and that before the file.
+//! The precedence of settings: flags override environment variables, which override the configuration file.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::groups::Group;
 use crate::model::text::quoted;
 use crate::tui::keymap::Binding;
 
-/// A value as it was written.
+/// A value before it is parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Raw {
     Text(String),
@@ -17,7 +17,7 @@ pub enum Raw {
 }
 
 impl fmt::Display for Raw {
-    /// As in TOML.
+    /// Formats the value as TOML.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => write!(f, "{}", toml::Value::from(text.as_str())),
@@ -26,7 +26,7 @@ impl fmt::Display for Raw {
     }
 }
 
-/// Flags, environment and file in one.
+/// Values from flags, environment variables and the file, in order of precedence.
 #[derive(Debug, Default)]
 pub struct Written {
     values: Vec<(&'static SettingDef, Raw, Origin)>,
@@ -35,8 +35,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// # Errors
-    /// When a variable's value is not of its setting's kind.
+    /// Merges the values. Fails if a switch in the environment is neither true nor false.
     pub fn merge(
         flags: Vec<(&'static SettingDef, Raw)>,
         variable: &dyn Fn(&str) -> Option<String>,
@@ -47,7 +46,7 @@ impl Written {
             .map(|(def, raw)| (def, raw, Origin::Flag(def.flag)));
         let mut values: Vec<_> = flags.collect();
         for def in SETTINGS {
-            // An empty variable is one that is not set.
+            // An empty variable counts as not set.
             if let Some(text) = variable(def.variable).filter(|text| !text.is_empty()) {
                 values.push((
                     def,
@@ -98,7 +97,7 @@ fn from_variable(def: &SettingDef, text: String) -> Result<Raw, SettingError> {
         "0" | "false" | "no" | "off" => Ok(Raw::Switch(false)),
         _ => Err(SettingError::Value {
             origin: Origin::Variable(def.variable),
-            what: format!("`{}` is neither true nor false", quoted(&text)),
+            what: format!("`{}` is not a switch; use true or false", quoted(&text)),
         }),
     }
 }
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_comes_before_a_variable_and_that_before_the_file() {
+    fn flags_override_variables_and_variables_override_the_file() {
         let at = |line| Origin::File {
             path: "c.toml".into(),
             line,
@@ -129,18 +128,18 @@ mod tests {
             _ => Some(String::new()),
         };
         let written = Written::merge(vec![(&INTERVAL, text("2s"))], &variable, file);
-        let written = written.expect("nothing is wrong");
-        let told = |def: &SettingDef| written.origin(def).to_string();
+        let written = written.expect("valid settings");
+        let origin = |def: &SettingDef| written.origin(def).to_string();
         assert_eq!(written.text(&INTERVAL), Some("2s"));
-        assert_eq!(told(&INTERVAL), "--interval");
+        assert_eq!(origin(&INTERVAL), "--interval");
         assert_eq!(written.text(&THEME), Some("dark"));
-        assert_eq!(told(&THEME), "GPUTOP_THEME");
+        assert_eq!(origin(&THEME), "GPUTOP_THEME");
         assert_eq!(written.switch(&ASCII), Some(true));
-        assert_eq!(told(&ASCII), "c.toml, line 3");
+        assert_eq!(origin(&ASCII), "c.toml, line 3");
     }
 
     #[test]
-    fn a_switch_in_the_environment_is_true_or_false() {
+    fn parses_switches_in_the_environment() {
         let ascii = |text: &str| {
             let text = text.to_owned();
             let variable = move |name: &str| (name == "GPUTOP_ASCII").then(|| text.clone());
@@ -150,6 +149,9 @@ mod tests {
         assert_eq!(ascii("false").expect("off").switch(&ASCII), Some(false));
         assert_eq!(ascii("").expect("unset").switch(&ASCII), None);
         let error = ascii("maybe").expect_err("neither").to_string();
-        assert_eq!(error, "GPUTOP_ASCII: `maybe` is neither true nor false");
+        assert_eq!(
+            error,
+            "GPUTOP_ASCII: `maybe` is not a switch; use true or false"
+        );
     }
 }

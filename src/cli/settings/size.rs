@@ -1,13 +1,13 @@
-//! Sizes of memory as people write them.
+//! Parser for memory sizes.
 
 use crate::model::text::quoted;
 use crate::model::units::Bytes;
 
-/// `512M`, `1.5GiB`, `0`: a number of bytes, or with a binary unit.
+/// Parses `512M`, `1.5GiB` or `0`: a number of bytes, or a number with a binary unit.
 pub fn size_argument(text: &str) -> Result<Bytes, String> {
     let wrong = || {
         format!(
-            "`{}` is no size; write 512M, 1.5GiB or a number of bytes",
+            "`{}` is not a size; use 512M, 1.5GiB or a number of bytes",
             quoted(text)
         )
     };
@@ -25,7 +25,7 @@ pub fn size_argument(text: &str) -> Result<Bytes, String> {
     };
     let number: f64 = digits.parse().map_err(|_| wrong())?;
     let bytes = number * (1_u64 << shift) as f64;
-    // More than any card will have for a long time; above it a float is no exact number of bytes.
+    // 1 PiB is more than any GPU has; above 8 PiB a float cannot represent every number of bytes.
     if bytes <= (1_u64 << 50) as f64 {
         Ok(Bytes(bytes as u64))
     } else {
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn parses_sizes_with_and_without_units() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),

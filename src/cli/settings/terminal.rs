@@ -1,4 +1,4 @@
-//! What the environment says about drawing.
+//! Environment variables that describe the terminal.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -11,9 +11,9 @@ pub struct TerminalEnvironment {
     pub no_color: Option<OsString>,
     pub colorterm: String,
     pub term: String,
-    /// The first that is set of LC_ALL, LC_CTYPE, LANG.
+    /// The first of LC_ALL, LC_CTYPE and LANG that is set.
     pub locale: String,
-    /// A tmux says that this is one of its panes.
+    /// True inside a tmux pane.
     pub tmux: bool,
 }
 
@@ -38,7 +38,7 @@ impl TerminalEnvironment {
         locale.contains("utf-8") || locale.contains("utf8")
     }
 
-    /// What carries a text to the person's clipboard.
+    /// Returns the method for copying to the clipboard.
     pub fn clipboard(&self) -> Clipboard {
         if self.tmux {
             Clipboard::Tmux
@@ -56,9 +56,9 @@ impl TerminalEnvironment {
         {
             return Palette::None;
         }
-        let many = matches!(self.colorterm.as_str(), "truecolor" | "24bit")
+        let has_truecolor = matches!(self.colorterm.as_str(), "truecolor" | "24bit")
             || self.term.ends_with("-direct");
-        if many {
+        if has_truecolor {
             Palette::Dark
         } else {
             Palette::Sixteen
@@ -66,7 +66,7 @@ impl TerminalEnvironment {
     }
 }
 
-/// True when there is a person to show a screen to.
+/// Returns true if stdout is a terminal.
 pub fn has_terminal() -> bool {
     std::io::stdout().is_terminal()
 }

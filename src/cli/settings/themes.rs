@@ -1,4 +1,4 @@
-//! Themes by name: the user's own, in `themes/NAME.toml` beside the configuration, then those that are built in.
+//! Themes by name: first the user's own, in `themes/NAME.toml` beside the configuration, then the built-in ones.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::model::text::quoted;
 use crate::tui::colours::Colours;
 use crate::tui::palette::{PALETTES, Palette};
 
-/// The theme that the terminal decides.
+/// The theme that is chosen from the terminal's environment variables.
 pub const AUTO: &str = "auto";
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Themes {
         }
     }
 
-    /// The names of the user's own.
+    /// Returns the names of the user's own themes.
     pub fn own(&self) -> Vec<String> {
         let folder = self.folder.as_deref().and_then(|f| f.read_dir().ok());
         let files = folder.into_iter().flatten().flatten();
@@ -36,8 +36,7 @@ impl Themes {
         names
     }
 
-    /// # Errors
-    /// When there is none of this name, or the user's own cannot be understood.
+    /// Returns the colours of a theme.
     pub fn find(&self, name: &str, origin: &Origin) -> Result<Colours, SettingError> {
         let own = self.own();
         if own.iter().any(|known| known == name) {
@@ -50,7 +49,7 @@ impl Themes {
         let palette = Palette::named(name).ok_or_else(|| SettingError::Value {
             origin: origin.clone(),
             what: format!(
-                "there is no {} `{}`; {}",
+                "unknown {} `{}`; {}",
                 THEME.name,
                 quoted(name),
                 instead_of(name, names())
@@ -59,10 +58,7 @@ impl Themes {
         Ok(Colours::built_in(palette))
     }
 
-    /// One of the user's own.
-    ///
-    /// # Errors
-    /// When it cannot be read or understood.
+    /// Reads one of the user's own themes.
     pub fn read(&self, name: &str) -> Result<Colours, SettingError> {
         let folder = self.folder.as_deref().unwrap_or(Path::new(""));
         let path = folder.join(format!("{name}.toml"));

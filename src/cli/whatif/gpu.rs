@@ -1,4 +1,4 @@
-//! The card that a running process is on, and how much of it is not its allocator's, from one sample of this host.
+//! The size of the GPU that a process uses, and the memory on it outside the allocator, from one sample of this host.
 
 use crate::allocator::trace::Trace;
 use crate::cli::{dashboard, once};
@@ -9,20 +9,20 @@ use crate::model::pool_location::{gpu_of, listed};
 use crate::model::reading::{Missing, Reason};
 use crate::model::units::{Bytes, Pid};
 
-/// How many samples may pass until the process's pools are among them.
+/// Maximum number of samples until the process's pools must be found.
 const MAX_FRAMES: u32 = 6;
 
-/// Writes into each history what its device has; or says why that cannot be told.
-pub(super) fn look(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
+/// Adds the memory of its device to each trace. Returns the reason if it is not known.
+pub(super) fn add_device_memory(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
     let has_pools = |frame: &Frame| pools(frame, pid).next().is_some();
-    let enough = |frame: &Frame, frames: u32| {
-        dashboard::why_nothing(frame).is_some() || has_pools(frame) || frames >= MAX_FRAMES
+    let is_enough = |frame: &Frame, frames: u32| {
+        dashboard::why_no_gpus(frame).is_some() || has_pools(frame) || frames >= MAX_FRAMES
     };
-    let frame = match once::frame(enough) {
+    let frame = match once::frame(is_enough) {
         Ok((_, frame)) => frame,
         Err(why) => return Some(Missing::new(Reason::Unknown, why.to_string())),
     };
-    if let Some(why) = dashboard::why_nothing(&frame) {
+    if let Some(why) = dashboard::why_no_gpus(&frame) {
         return Some(Missing::new(Reason::Unsupported, why));
     }
     let mut missing = None;
@@ -31,7 +31,7 @@ pub(super) fn look(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
         let Some(memory) = pool.and_then(|pool| memory(&frame, pool)) else {
             missing = Some(Missing::new(
                 Reason::Unknown,
-                "which GPU it is on could not be told",
+                "the GPU of the process is not known",
             ));
             continue;
         };
@@ -40,7 +40,7 @@ pub(super) fn look(pid: Pid, traces: &mut [Trace]) -> Option<Missing> {
             missing = Some(why.unwrap_or_default());
             continue;
         };
-        // CUDA's total is without what the driver keeps.
+        // CUDA's total excludes memory reserved by the driver.
         let card = total
             .0
             .saturating_sub(memory.reserved.get().unwrap_or_default().0);
@@ -57,7 +57,7 @@ fn pools(frame: &Frame, pid: Pid) -> impl Iterator<Item = &Pool> {
     all.filter(move |pool| pool.process.pid == pid)
 }
 
-/// Of the card, or of the part of it that the process sees.
+/// Returns the memory of the GPU, or of the MIG instance that the process uses.
 fn memory<'f>(frame: &'f Frame, pool: &Pool) -> Option<&'f Memory> {
     let gpu = gpu_of(frame, pool)?;
     let instance = listed(gpu, pool.process).and_then(|listed| listed.gpu_instance);

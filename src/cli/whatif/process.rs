@@ -1,4 +1,4 @@
-//! A running process as a history: the blocks that live in it now.
+//! Converts the present blocks of a running process to a trace.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use crate::model::pool::{BlockState, PoolId, PoolKind, PoolMap};
 use crate::model::reading::Missing;
 use crate::model::units::{Bytes, Pid};
 
-/// The present blocks of a process, one trace without operations for each device, with what its card has where that is wanted,
-/// or why it is not known; or why there is nothing, and the exit code.
+/// Returns one trace without operations for each device of the process. If `needs_card`, the traces include the memory of
+/// the device, or the reason that it is not known is returned. An error is a message and the exit code.
 pub(super) fn of_process(
     pid: Pid,
-    wants_card: bool,
+    needs_card: bool,
 ) -> Result<(Vec<Trace>, Option<Missing>), (String, u8)> {
     let proc_root = Path::new("/proc");
     let (maps, library) = allocator::maps(proc_root, pid)
@@ -27,7 +27,9 @@ pub(super) fn of_process(
     };
     let traces = maps.iter().map(|map| of_map(map, recorded.clone()));
     let mut traces: Vec<Trace> = traces.collect();
-    let why = wants_card.then(|| gpu::look(pid, &mut traces)).flatten();
+    let why = needs_card
+        .then(|| gpu::add_device_memory(pid, &mut traces))
+        .flatten();
     Ok((traces, why))
 }
 
@@ -36,7 +38,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     for segment in &map.segments {
         let pool = match (segment.pool, segment.pool_id) {
             (_, Some(id)) => id,
-            // One of them is as good as another.
+            // The number is not known; any private pool will do.
             (PoolKind::Private, None) => PoolId(1, 0),
             _ => PoolId::SHARED,
         };
@@ -61,7 +63,7 @@ fn of_map(map: &PoolMap, recorded: Recorded) -> Trace {
     }
 }
 
-/// `(2, 15)` of `torch 2.13 to 2.15`: a layout tells a few releases at most.
+/// Returns `(2, 15)` for `torch 2.13 to 2.15`: several releases may have the same memory layout.
 fn last_version(library: &str) -> Option<Torch> {
     library.split(' ').rev().find_map(torch_of)
 }
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layout_of_several_releases_is_taken_for_the_newest() {
+    fn chooses_the_newest_release_of_a_layout() {
         assert_eq!(last_version("torch 2.13 to 2.15"), Some((2, 15)));
         assert_eq!(last_version("torch 2.12"), Some((2, 12)));
     }

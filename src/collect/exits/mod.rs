@@ -38,7 +38,7 @@ use crate::model::event::OomVerdict;
 use crate::model::process::ProcessKey;
 use crate::model::reading::{Missing, Reading, Reason};
 use crate::model::units::Mono;
-use crate::open_files::{KeptFile, room_for};
+use crate::open_files::{LongLivedFile, room_for};
 
 /// How long an exit is held back for data that may follow: the status of another user's process, once its parent
 /// collects it, or the log line of the out-of-memory killer. It keeps the total below 100 ms.
@@ -440,7 +440,7 @@ fn open(proc_root: &Path, process: ProcessKey) -> io::Result<Option<OwnedFd>> {
         Err(rustix::io::Errno::SRCH) => return Ok(None),
         opened => opened?,
     };
-    room_for(KeptFile::Pidfd, &pidfd)?;
+    room_for(LongLivedFile::Pidfd, &pidfd)?;
     let path = proc_root.join(process.pid.to_string()).join("stat");
     let start = || Ok(StatFile::open(&path)?.read(&mut StatBuffer::new())?.start);
     match start() {

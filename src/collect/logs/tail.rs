@@ -19,7 +19,7 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use crate::collect::process::stat::{StatBuffer, StatFile};
 use crate::model::units::{Millis, Mono, StartTicks};
-use crate::open_files::{KeptFile, room_for};
+use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum size of one read; if more was written, text is skipped.
 pub const MAX_AT_ONCE: u64 = 1 << 20;
@@ -133,7 +133,7 @@ impl LogLocation {
             .read(true)
             .custom_flags(O_NONBLOCK | O_NOCTTY | O_CLOEXEC | follow)
             .open(path)?;
-        room_for(KeptFile::Log, &file)?;
+        room_for(LongLivedFile::Log, &file)?;
         let metadata = file.metadata()?;
         self.check(&metadata)?;
         self.check_process()?;

@@ -12,7 +12,7 @@ use crate::model::process::{Parent, Process, ProcessKey, RunState};
 use crate::model::reading::Reading;
 use crate::model::text::visible;
 use crate::model::units::{Bytes, Millis, Mono, Pid, UnixMillis};
-use crate::open_files::{KeptFile, room_for};
+use crate::open_files::{LongLivedFile, room_for};
 
 /// Maximum length of a name: 15 bytes, each of which may be escaped as four characters.
 const MAX_NAME_CHARS: usize = 64;
@@ -71,7 +71,7 @@ impl TrackedProcess {
         facts::read_into(&mut process, &mut uid, reading);
         // The process still exists, so the facts belong to it and not to a later process with the same PID.
         file.read(&mut reading.buffer)?;
-        let has_room = room_for(KeptFile::Stat, &file).is_ok();
+        let has_room = room_for(LongLivedFile::Stat, &file).is_ok();
         Ok(Self {
             file: has_room.then_some(file),
             name,

@@ -181,10 +181,10 @@ fn reports_damaged_files_and_does_not_open_special_files() {
         messages[1..6],
         [
             "bbbb: it was written by a newer gputop (schema 2)",
-            "cccc: it is larger than 4 MiB",
-            "dddd: it is not a plain file",
-            "eeee: it is not a plain file",
-            "ffff: it is not a plain file",
+            "cccc: larger than 4 MiB",
+            "dddd: not a regular file",
+            "eeee: not a regular file",
+            "ffff: not a regular file",
         ]
     );
     assert_eq!(messages.len(), 7);
