@@ -80,7 +80,7 @@ impl ChildCommand {
             // If gputop may not signal the process (setuid), the user could not either.
             Self::Direct { child, .. } => drop(kill(pid(child), signal)),
             Self::OfLeader { socket, .. } => {
-                drop(LeaderCommand::Signal(signal as i32).write(socket))
+                drop(LeaderCommand::Signal(signal as i32).write(socket));
             }
         }
     }

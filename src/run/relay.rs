@@ -383,7 +383,7 @@ impl<'a> Relay<'a> {
         }
         match (exit, modes_left) {
             (ExitOutcome::Exited(_), Some(modes)) if self.has_keys => {
-                terminal.restore_modes(&modes)
+                terminal.restore_modes(&modes);
             }
             _ => terminal.restore(),
         }

@@ -185,7 +185,7 @@ impl Group {
             };
             match asked {
                 Ok(asked) => {
-                    self.handle_requests(std::iter::once(asked).chain(requests.try_iter()))
+                    self.handle_requests(std::iter::once(asked).chain(requests.try_iter()));
                 }
                 Err(RecvTimeoutError::Timeout) => self.advance(),
                 Err(RecvTimeoutError::Disconnected) => return,

@@ -74,7 +74,7 @@ impl Player {
             };
             match request {
                 Ok(request) => {
-                    self.handle_requests(std::iter::once(request).chain(requests.try_iter()))
+                    self.handle_requests(std::iter::once(request).chain(requests.try_iter()));
                 }
                 Err(RecvTimeoutError::Timeout) => self.advance(),
                 Err(RecvTimeoutError::Disconnected) => return,
