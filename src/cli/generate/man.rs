@@ -1,6 +1,7 @@
 //! Man pages: the options and examples of a command, and for `gputop` itself also its settings, keys and themes.
 
 use clap::Command;
+use clap::builder::Resettable;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 use color_eyre::Result;
@@ -25,7 +26,7 @@ pub fn page(program: Command, path: &[String]) -> Result<String> {
     }
     let mut page = Vec::new();
     // The examples have their own section; clap_mangen would call it EXTRA.
-    Man::new(command.clone().after_help("")).render(&mut page)?;
+    Man::new(command.clone().after_help(Resettable::Reset)).render(&mut page)?;
     if path.is_empty() {
         sections()?.to_writer(&mut page)?;
     }
