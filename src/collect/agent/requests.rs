@@ -94,7 +94,7 @@ impl Agent {
             match thread.spawn(work) {
                 Ok(_) => self.replays = Some(replays),
                 Err(error) => {
-                    tracing::error!(%error, "cannot start the thread for allocation traces")
+                    tracing::error!(%error, "cannot start the thread for allocation traces");
                 }
             }
         }

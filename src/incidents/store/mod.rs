@@ -519,7 +519,7 @@ impl Store {
             match file.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    thread::sleep(LOCK_INTERVAL)
+                    thread::sleep(LOCK_INTERVAL);
                 }
                 Err(TryLockError::WouldBlock) => {
                     return Err(StoreError::Busy {
