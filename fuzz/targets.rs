@@ -224,11 +224,11 @@ pub fn snapshot_file(data: &[u8]) {
     };
     let studies: Vec<Study> = snapshot.devices.iter().map(Study::of).collect();
     let devices = snapshot.devices.iter().zip(&studies);
-    let shown = export::Shown {
+    let shown = export::SnapshotOutput {
         name: "snapshot.pickle",
         snapshot: &snapshot,
         devices: devices
-            .map(|(device, study)| export::Studied { device, study })
+            .map(|(device, study)| export::AnalysedDevice { device, study })
             .collect(),
     };
     let _ = export::text(&shown);
