@@ -166,7 +166,7 @@ fn what_is_typed_wrong_is_told_with_the_nearest_right_thing() {
         ),
         (
             &["--conf", "max_split_size_mb"],
-            "they are written `key:value`",
+            "write options as `key:value`",
         ),
         (
             &["--conf", "expandable_segments:True", "--torch", "2.0"],
