@@ -196,10 +196,10 @@ pub fn available(trace: &Trace) -> Option<Bytes> {
     for op in trace.ops.iter().rev() {
         match *op {
             Op::Recorded(RecordedAction::Reserved(size)) => {
-                reserved = reserved.saturating_sub(size.0)
+                reserved = reserved.saturating_sub(size.0);
             }
             Op::Recorded(RecordedAction::Returned(size)) => {
-                reserved = reserved.saturating_add(size.0)
+                reserved = reserved.saturating_add(size.0);
             }
             Op::Refused {
                 requested,

@@ -166,7 +166,7 @@ fn mistyped_settings_get_the_nearest_name() {
         ),
         (
             &["--conf", "max_split_size_mb"],
-            "they are written `key:value`",
+            "write options as `key:value`",
         ),
         (
             &["--conf", "expandable_segments:True", "--torch", "2.0"],
