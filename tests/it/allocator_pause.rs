@@ -156,7 +156,7 @@ fn child() {
 fn a_reader_that_is_killed_lets_it_go() {
     let (target, counter) = busy();
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "pause::child", "--ignored"])
+        .args(["--exact", "allocator_pause::child", "--ignored"])
         .env("GPUTOP_TEST_HOLD", target.pid().to_string())
         .stdout(Stdio::null())
         .spawn();
